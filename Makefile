@@ -1,0 +1,58 @@
+# Everything runs inside .venv, which `make setup` makes. Paths are relative: a space in the checkout's path is fine.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON := .venv/bin/python
+# where ruff looks; folders that are not there yet are left out
+CODE := $(wildcard src tests benchmarks gallery)
+
+.PHONY: help setup demo test lint format check bench bench-all lock lock-jars clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: ## Make .venv and .jars (minutes the first time, a blink after)
+	@bash scripts/setup.sh
+
+demo: setup ## Run the demo; SECONDS=60 for a longer or shorter one
+	@.venv/bin/tapeline demo $(if $(SECONDS),--seconds $(SECONDS))
+
+test: setup ## Run all tests; ARGS='-m "not slow"' is passed to pytest
+	@$(PYTHON) -m pytest $(ARGS)
+
+lint: setup ## Check style, types and the direction of imports
+	$(PYTHON) -m ruff check $(CODE)
+	$(PYTHON) -m ruff format --check $(CODE)
+	$(PYTHON) -m mypy
+	.venv/bin/lint-imports
+
+format: setup ## Let ruff format and repair what it can
+	$(PYTHON) -m ruff check --fix $(CODE)
+	$(PYTHON) -m ruff format $(CODE)
+
+check: lint test ## Lint and test
+
+bench: setup ## Run the short benchmarks
+	@$(PYTHON) -m benchmarks short
+
+bench-all: setup ## Run every benchmark
+	@$(PYTHON) -m benchmarks all
+
+# The lock holds names, versions and hashes, and neither addresses nor paths: where packages come from is the machine's
+# business. Existing pins stay unless UPGRADE=1.
+lock: setup ## Compile requirements.lock from pyproject.toml; UPGRADE=1 takes newer versions
+	@CUSTOM_COMPILE_COMMAND="make lock" .venv/bin/pip-compile --quiet $(if $(UPGRADE),--upgrade) \
+		--extra dev --all-build-deps --generate-hashes --allow-unsafe --strip-extras \
+		--no-emit-index-url --no-emit-find-links --output-file requirements.lock pyproject.toml
+	@! grep -nE '://|^-|^# *-|/(home|root|tmp|opt|work)/' requirements.lock || \
+		{ echo "requirements.lock names an address or a path (lines above)" >&2; exit 1; }
+
+lock-jars: setup ## Fetch the jars of ivy.xml anew and write jars.sha256
+	@bash scripts/setup.sh --pin-jars
+
+clean: ## Remove all that was made, .venv and .jars included
+	rm -rf .venv .jars .jars.* build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis \
+		spark-warehouse metastore_db derby.log src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Tapeline keeps the books of a stream."""

@@ -1,0 +1,44 @@
+"""What the user says: frozen values, no Spark."""
+
+from tapeline.declare.expectations import (
+    Expectation,
+    expect,
+    expect_or_drop,
+    expect_or_fail,
+    expect_or_quarantine,
+)
+from tapeline.declare.pipeline import (
+    Input,
+    Pipeline,
+    Reference,
+    Snapshot,
+    Source,
+    Step,
+    Stream,
+    Summary,
+    Table,
+    View,
+    Where,
+)
+from tapeline.declare.schema import Field, parse_schema
+
+__all__ = [
+    "Expectation",
+    "Field",
+    "Input",
+    "Pipeline",
+    "Reference",
+    "Snapshot",
+    "Source",
+    "Step",
+    "Stream",
+    "Summary",
+    "Table",
+    "View",
+    "Where",
+    "expect",
+    "expect_or_drop",
+    "expect_or_fail",
+    "expect_or_quarantine",
+    "parse_schema",
+]

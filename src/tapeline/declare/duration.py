@@ -1,0 +1,29 @@
+"""Durations as people write them: "15 minutes", "1 day", "500 milliseconds"."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from tapeline.errors import DeclarationError
+
+UNITS = {
+    "millisecond": timedelta(milliseconds=1),
+    "second": timedelta(seconds=1),
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(weeks=1),
+}
+
+
+def parse_duration(text: str) -> timedelta:
+    """The length of time that a text such as "15 minutes" names; always above zero."""
+    match = re.fullmatch(r"\s*(\d+)\s*([a-z]+?)s?\s*", text.lower())
+    unit = UNITS.get(match[2]) if match else None
+    if not match or unit is None or int(match[1]) == 0:
+        raise DeclarationError(
+            f"'{text}' is not a length of time. Write for example '15 minutes', '1 hour', "
+            f"'500 milliseconds'; units: {', '.join(UNITS)}."
+        )
+    return int(match[1]) * unit

@@ -1,0 +1,50 @@
+"""An expectation: a sentence, a SQL condition, and what becomes of a row that breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+Action = Literal["keep", "drop", "quarantine", "fail"]
+Function = TypeVar("Function", bound=Callable[..., object])
+ATTRIBUTE = "__tapeline_expectations__"
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What should hold for every row of a table, and what happens to a row for which it does not."""
+
+    sentence: str
+    condition: str
+    action: Action
+
+
+def _expectation(sentence: str, condition: str, action: Action) -> Callable[[Function], Function]:
+    def attach(function: Function) -> Function:
+        # Decorators apply from the bottom up: putting each in front keeps the order of reading.
+        known = getattr(function, ATTRIBUTE, ())
+        setattr(function, ATTRIBUTE, (Expectation(sentence, condition, action), *known))
+        return function
+
+    return attach
+
+
+def expect(sentence: str, condition: str) -> Callable[[Function], Function]:
+    """A row that breaks it is kept, and counted."""
+    return _expectation(sentence, condition, "keep")
+
+
+def expect_or_drop(sentence: str, condition: str) -> Callable[[Function], Function]:
+    """A record that breaks it is dropped, and counted."""
+    return _expectation(sentence, condition, "drop")
+
+
+def expect_or_quarantine(sentence: str, condition: str) -> Callable[[Function], Function]:
+    """A record that breaks it waits in quarantine with its reasons."""
+    return _expectation(sentence, condition, "quarantine")
+
+
+def expect_or_fail(sentence: str, condition: str) -> Callable[[Function], Function]:
+    """A record that breaks it stops the flow before anything of its batch is decided."""
+    return _expectation(sentence, condition, "fail")

@@ -1,0 +1,282 @@
+"""A pipeline: a list of named steps. Declaring starts nothing."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
+
+from tapeline.declare.duration import parse_duration
+from tapeline.declare.expectations import ATTRIBUTE, Expectation
+from tapeline.errors import DeclarationError, did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    Stream = DataFrame
+    Snapshot = DataFrame
+else:
+
+    class Stream:
+        """In a step's signature: what is new."""
+
+    class Snapshot:
+        """In a step's signature: the whole table as it stands."""
+
+
+StepFunction = TypeVar("StepFunction", bound=Callable[..., Any])
+NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+FUTURE_AFTER = "5 minutes"
+LATE_AFTER = "5 minutes"
+
+
+class Connector(Protocol):
+    """Where data comes from; connect/ has one class per system."""
+
+    @property
+    def path(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Where:
+    """File and line of a declaration."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Input:
+    """One parameter of a step: the table it names and how it is read."""
+
+    name: str
+    kind: Literal["stream", "snapshot"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A named stream of raw records."""
+
+    name: str
+    connector: Any
+    where: Where
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A named table of facts that steps join to."""
+
+    name: str
+    connector: Any
+    where: Where
+
+
+@dataclass(frozen=True)
+class Step:
+    """What tables and summaries have in common: a plain function of tables."""
+
+    name: str
+    function: Callable[..., Any]
+    inputs: tuple[Input, ...]
+    where: Where
+
+    @property
+    def stream(self) -> str:
+        """The one input that is read as a stream."""
+        return next(i.name for i in self.inputs if i.kind == "stream")
+
+    @property
+    def snapshots(self) -> tuple[str, ...]:
+        return tuple(i.name for i in self.inputs if i.kind == "snapshot")
+
+    @property
+    def about(self) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(self.function) or "").split("\n")[0]
+
+
+@dataclass(frozen=True)
+class Table(Step):
+    """Records that count; with a key the same record counts once."""
+
+    key: tuple[str, ...] = ()
+    time: str | None = None
+    late_after: str = LATE_AFTER
+    future_after: str = FUTURE_AFTER
+    expectations: tuple[Expectation, ...] = ()
+
+
+@dataclass(frozen=True)
+class Summary(Step):
+    """Measures that add up, per key."""
+
+    key: tuple[str, ...] = ()
+    time: str | None = None
+    width: str | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """One SELECT over summaries and references, computed when asked."""
+
+    name: str
+    sql: str
+    where: Where
+
+
+@dataclass
+class Pipeline:
+    """A list of named steps; `plan` says what it means, `run` makes it happen."""
+
+    name: str
+    final_after: str = "1 day"
+    sources: dict[str, Source] = field(default_factory=dict)
+    references: dict[str, Reference] = field(default_factory=dict)
+    tables: dict[str, Table] = field(default_factory=dict)
+    summaries: dict[str, Summary] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._check_name(self.name, _caller())
+
+    @property
+    def declared(self) -> Mapping[str, Source | Reference | Table | Summary | View]:
+        """Everything that has a name, by its name."""
+        return MappingProxyType(
+            {**self.sources, **self.references, **self.tables, **self.summaries, **self.views}
+        )
+
+    def source(self, name: str, connector: Any) -> None:
+        """Declare where raw records come from."""
+        where = self._claim(name)
+        self.sources[name] = Source(name, connector, where)
+
+    def reference(self, name: str, connector: Any) -> None:
+        """Declare a table of facts; it is stored in versions and pinned per batch."""
+        where = self._claim(name)
+        self.references[name] = Reference(name, connector, where)
+
+    def view(self, name: str, sql: str) -> None:
+        """Declare one SELECT over summaries and references, valid in Spark and in DuckDB."""
+        where = self._claim(name)
+        self.views[name] = View(name, sql, where)
+
+    @overload
+    def table(self, function: StepFunction, /) -> StepFunction: ...
+    @overload
+    def table(
+        self,
+        *,
+        key: str | Sequence[str] = (),
+        time: str | None = None,
+        late_after: str = LATE_AFTER,
+        future_after: str = FUTURE_AFTER,
+    ) -> Callable[[StepFunction], StepFunction]: ...
+    def table(self, function: Any = None, /, **said: Any) -> Any:
+        """Declare a table: one row, or several, per record that counts."""
+
+        def declare(function: StepFunction) -> StepFunction:
+            where = self._claim(function.__name__, _function_where(function))
+            options = {**said, "key": _names(said.get("key", ()))}
+            for name in ("late_after", "future_after"):
+                _located(where, lambda name=name: parse_duration(options.get(name, LATE_AFTER)))
+            self.tables[function.__name__] = Table(
+                function.__name__,
+                function,
+                _inputs(function, where),
+                where,
+                expectations=getattr(function, ATTRIBUTE, ()),
+                **options,
+            )
+            return function
+
+        return declare(function) if function is not None else declare
+
+    def summary(
+        self, *, key: str | Sequence[str], time: str | None = None, width: str | None = None
+    ) -> Callable[[StepFunction], StepFunction]:
+        """Declare a summary: sums and counts per key."""
+
+        def declare(function: StepFunction) -> StepFunction:
+            where = self._claim(function.__name__, _function_where(function))
+            if width is not None:
+                _located(where, lambda: parse_duration(width))
+            inputs = _inputs(function, where)
+            self.summaries[function.__name__] = Summary(
+                function.__name__, function, inputs, where, _names(key), time, width
+            )
+            return function
+
+        return declare
+
+    def _claim(self, name: str, where: Where | None = None) -> Where:
+        where = where or _caller()
+        self._check_name(name, where)
+        if name in self.declared:
+            other = self.declared[name].where
+            raise DeclarationError(f"{where}: '{name}' is taken at {other}. Choose another name.")
+        return where
+
+    @staticmethod
+    def _check_name(name: str, where: Where) -> None:
+        if not NAME.fullmatch(name):
+            raise DeclarationError(
+                f"{where}: '{name}' cannot be a name. Names are lower case letters, digits and "
+                "'_', start with a letter and have at most 63 characters."
+            )
+
+
+def _names(names: str | Sequence[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _located(where: Where, check: Callable[[], object]) -> None:
+    try:
+        check()
+    except DeclarationError as error:
+        raise DeclarationError(f"{where}: {error}") from None
+
+
+def _inputs(function: Callable[..., Any], where: Where) -> tuple[Input, ...]:
+    inputs = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        said = parameter.annotation
+        text = said if isinstance(said, str) else getattr(said, "__name__", str(said))
+        kind = text.rsplit(".", 1)[-1].strip("'\"").lower()
+        if kind not in ("stream", "snapshot"):
+            raise DeclarationError(
+                f"{where}: {function.__name__}() reads '{name}' as '{text}'. Annotate it as "
+                f"Stream (what is new) or Snapshot (the whole table).{did_you_mean(kind, ())}"
+            )
+        inputs.append(Input(name, "stream" if kind == "stream" else "snapshot"))
+    return tuple(inputs)
+
+
+def _function_where(function: Callable[..., Any]) -> Where:
+    code = inspect.unwrap(function).__code__
+    return Where(_short(code.co_filename), code.co_firstlineno)
+
+
+def _caller() -> Where:
+    package = str(Path(__file__).parent)
+    frame = sys._getframe(1)
+    while frame.f_back and (
+        frame.f_code.co_filename.startswith(package) or frame.f_code.co_filename == "<string>"
+    ):
+        frame = frame.f_back
+    return Where(_short(frame.f_code.co_filename), frame.f_lineno)
+
+
+def _short(file: str) -> str:
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except ValueError:
+        return file

@@ -1,0 +1,80 @@
+"""The schema of a source, as a user writes it: "trade_id string, price decimal(18,8)"."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tapeline.errors import DeclarationError
+
+SIMPLE = {
+    "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double",
+    "date", "timestamp", "binary",
+}  # fmt: skip
+ALIASES = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
+MAX_DECIMAL_DIGITS = 38
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column: its name and its Spark type in lower case."""
+
+    name: str
+    type: str
+
+    @property
+    def decimal(self) -> tuple[int, int] | None:
+        """Precision and scale, if this is a decimal."""
+        match = re.fullmatch(r"decimal\((\d+),(\d+)\)", self.type)
+        return (int(match[1]), int(match[2])) if match else None
+
+    @property
+    def nested(self) -> bool:
+        return self.type.startswith(("array<", "struct<", "map<"))
+
+
+def parse_schema(text: str) -> tuple[Field, ...]:
+    """Parse the DDL a user wrote; names are unique, types are known."""
+    fields = tuple(_field(part) for part in _split(text))
+    seen: set[str] = set()
+    for field in fields:
+        if field.name.lower() in seen:
+            raise DeclarationError(f"schema names '{field.name}' twice. Rename one of them.")
+        if field.name.startswith("_"):
+            raise DeclarationError(
+                f"schema names '{field.name}'; names that start with '_' are Tapeline's own."
+            )
+        seen.add(field.name.lower())
+    if not fields:
+        raise DeclarationError("schema is empty. Write for example \"id string, amount decimal(18,2)\".")
+    return fields
+
+
+def _split(text: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for index, char in enumerate(text):
+        depth += (char in "<(") - (char in ">)")
+        if char == "," and depth == 0:
+            parts.append(text[start:index])
+            start = index + 1
+    parts.append(text[start:])
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _field(text: str) -> Field:
+    match = re.fullmatch(r"`?([A-Za-z_][\w ]*?)`?\s+([A-Za-z].*)", text, re.DOTALL)
+    if not match:
+        raise DeclarationError(f"schema: cannot read '{text}'. Write 'name type'.")
+    name, kind = match[1], re.sub(r"\s+", " ", match[2].strip())
+    if kind.lower().startswith(("array<", "struct<", "map<")):
+        return Field(name, kind)
+    kind = ALIASES.get(kind.lower(), kind.lower().replace(" ", ""))
+    decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
+    if decimal and int(decimal[2]) <= int(decimal[1]) <= MAX_DECIMAL_DIGITS:
+        return Field(name, kind)
+    if kind in SIMPLE:
+        return Field(name, kind)
+    raise DeclarationError(
+        f"schema: '{name}' has the type '{kind}', which is not one of {', '.join(sorted(SIMPLE))}, "
+        "decimal(p,s), array<...>, struct<...>, map<...>."
+    )

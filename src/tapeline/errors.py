@@ -1,0 +1,45 @@
+"""Errors say what, where and what to do. Three families, by who must act."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TapelineError(Exception):
+    """Something Tapeline can explain."""
+
+    exit_code = 1
+
+
+class DeclarationError(TapelineError):
+    """The pipeline or its settings must change: its author acts."""
+
+    exit_code = 2
+
+
+class OperationError(TapelineError):
+    """Something around the pipeline is wrong (disk, lock, input): whoever runs it acts."""
+
+    exit_code = 3
+
+
+class ImbalanceError(OperationError):
+    """The books do not balance."""
+
+    exit_code = 4
+
+
+class TapelineBug(TapelineError):
+    """A promise of Tapeline's own was broken: its developers act."""
+
+    exit_code = 70
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """' Did you mean 'trades'?' when something close is known, otherwise what is known."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f" Did you mean '{close[0]}'?"
+    return f" Known: {', '.join(names)}." if names else ""
