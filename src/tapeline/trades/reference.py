@@ -11,12 +11,12 @@ import csv
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from zlib import crc32
 
-from tapeline.trades.settlement import settlements
+from tapeline.trades.settlement import EXCHANGE_ZONE, settlements
 
 INSTRUMENTS_LIMIT = 10_000
 CLIENTS_LIMIT = 1_000_000
@@ -80,6 +80,7 @@ def write_reference(
         "clients.csv": lambda: client_rows(clients),
         "currencies.csv": currency_rows,
         "settlement_calendar.csv": lambda: settlement_rows(first_year, last_year),
+        "market_days.csv": lambda: market_day_rows(first_year, last_year),
     }
     missing = [name for name in makers if not (target / name).exists()]
     for name in missing:
@@ -157,6 +158,22 @@ def settlement_rows(first_year: int, last_year: int) -> list[Sequence[str]]:
             (venue, str(one.trade_date), one.settlement_id, str(one.settles_on)) for one in dated
         )
     return rows
+
+
+def market_day_rows(first_year: int, last_year: int) -> list[Sequence[str]]:
+    """When each day of the market's begins and ends, in UTC: days need zones, windows do not."""
+    rows: list[Sequence[str]] = [("day", "starts_at", "ends_at")]
+    day = date(first_year, 1, 1)
+    while day.year <= last_year:
+        after = day + timedelta(days=1)
+        rows.append((str(day), _midnight(day), _midnight(after)))
+        day = after
+    return rows
+
+
+def _midnight(day: date) -> str:
+    local = datetime(day.year, day.month, day.day, tzinfo=EXCHANGE_ZONE)
+    return local.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def isin_check_digit(body: str) -> int:

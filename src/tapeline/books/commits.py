@@ -1,0 +1,112 @@
+"""The commits table: two rows per micro-batch, decided and published. The first one decides."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tapeline.books.delta import Book, Staged
+from tapeline.books.query import newest_batch, rows_of
+from tapeline.books.schemas import COMMITS
+
+EPOCH_STRIDE = 2**40
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a decided batch is: its input, its outputs and their totals."""
+
+    batch: int
+    epoch: int
+    hash: str
+    body: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int:
+        """The transaction version of every table's commit for this batch."""
+        return self.epoch * EPOCH_STRIDE + self.batch
+
+    @property
+    def staged(self) -> dict[str, list[Staged]]:
+        """The staged files by table."""
+        found: dict[str, list[Staged]] = {}
+        for facts in self.body["files"]:
+            found.setdefault(facts["table"], []).append(Staged(**facts))
+        return found
+
+
+class Commits:
+    """The writer's side of the commits table, and the state that follows from its last rows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.book = Book(folder, COMMITS, "commits")
+        rows = read_tail(folder)
+        decided = [row for row in rows if row["event"] == "decided"]
+        published = [row for row in rows if row["event"] == "published"]
+        self.last: Decision | None = _decision(decided[-1]) if decided else None
+        self.published_batch: int = published[-1]["batch"] if published else 0
+        self.published_at: datetime | None = published[-1]["at"] if published else None
+        self.epoch: int = decided[-1]["epoch"] if decided else 1
+
+    @property
+    def next_batch(self) -> int:
+        return self.last.batch + 1 if self.last else 1
+
+    @property
+    def unfinished(self) -> Decision | None:
+        """A batch that was decided and not published: it is only finished, never computed again."""
+        if self.last is not None and self.last.batch > self.published_batch:
+            return self.last
+        return None
+
+    def decide(self, body: dict[str, Any], now: datetime) -> Decision:
+        """Append the row that decides a batch."""
+        previous = self.last.hash if self.last else ""
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+        link = hashlib.sha256(f"{previous}{text}".encode()).hexdigest()
+        decision = Decision(self.next_batch, self.epoch, link, body)
+        self._append(decision, "decided", now, text)
+        self.last = decision
+        return decision
+
+    def publish(self, decision: Decision, now: datetime) -> datetime:
+        """Append the row that makes a batch readable; its time never goes back."""
+        if self.published_at is not None:
+            now = max(now, self.published_at + timedelta(microseconds=1))
+        self._append(decision, "published", now, "")
+        self.published_batch, self.published_at = decision.batch, now
+        return now
+
+    def _append(self, decision: Decision, event: str, now: datetime, body: str) -> None:
+        values = {
+            "batch": [decision.batch],
+            "event": [event],
+            "at": [now],
+            "epoch": [decision.epoch],
+            "hash": [decision.hash],
+            "body": [body],
+        }
+        version = decision.version * 2 + (event == "published")
+        name = f"{decision.batch:012}-{event}.parquet"
+        self.book.append(pa.table(values, schema=COMMITS), decision.batch, name, version)
+
+
+def read_commits(folder: Path, since: int = 0) -> list[dict[str, Any]]:
+    """All commits rows from a batch on, in order, bodies still as text."""
+    rows = rows_of(folder, 'batch, event, "at", epoch, hash, body', since)
+    return sorted(rows, key=lambda row: (row["batch"], row["event"] == "published"))
+
+
+def read_tail(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the last two batches: enough to know what is decided and what is published."""
+    return read_commits(folder, newest_batch(folder) - 1)
+
+
+def _decision(row: dict[str, Any]) -> Decision:
+    return Decision(row["batch"], row["epoch"], row["hash"], json.loads(row["body"]))

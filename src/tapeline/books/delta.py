@@ -1,0 +1,167 @@
+"""One append-only Delta table, committed by delta-rs under transaction ids."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction
+
+# Housekeeping makes checkpoints and cleans the log between batches, never inside a commit.
+NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A Parquet file that is on disk, fsynced, and not yet in its table."""
+
+    table: str
+    name: str
+    rows: int
+    size: int
+    batch: int
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Book:
+    """An append-only table. One process writes it, under the pipeline's lock."""
+
+    def __init__(self, folder: Path, schema: pa.Schema, application: str) -> None:
+        self.folder = folder
+        self.schema = schema
+        self.application = application
+        self.table = _open_or_create(folder, schema)
+
+    def stage(self, name: str, rows: pa.Table, batch: int) -> Staged:
+        """Write rows beside the table's files; written twice under one name is written once."""
+        path = self.folder / name
+        partial = path.with_suffix(".partial")
+        rows = rows.cast(self.schema)
+        with partial.open("wb") as file:
+            pq.write_table(rows, file, compression="zstd", compression_level=1)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        sync_folder(self.folder)
+        return Staged(self.folder.name, name, rows.num_rows, path.stat().st_size, batch)
+
+    def holds(self, version: int) -> bool:
+        """Whether the commit under this transaction version is in the table."""
+        last = self.table.transaction_version(self.application)
+        return last is not None and last >= version
+
+    def add(self, staged: Sequence[Staged], version: int) -> None:
+        """Put staged files into the table, once, under a transaction version."""
+        if self.holds(version):
+            return
+        self.table.create_write_transaction(
+            [_action(self.folder, item, batch_column(self.schema.names)) for item in staged],
+            "append",
+            DeltaSchema.from_arrow(self.schema),
+            commit_properties=CommitProperties(
+                app_transactions=[Transaction(self.application, version)]
+            ),
+            post_commithook_properties=NO_HOOKS,
+        )
+        self.table.update_incremental()
+        self._sync_log()
+
+    def append(self, rows: pa.Table, batch: int, name: str, version: int | None = None) -> None:
+        """Stage and add in one go, under the batch's number unless a version is given."""
+        version = batch if version is None else version
+        if not self.holds(version):
+            self.add([self.stage(name, rows, batch)], version)
+
+    def _sync_log(self) -> None:
+        """delta-rs does not fsync: a promise is kept on disk, not in a cache."""
+        log = self.folder / "_delta_log"
+        sync_file(log / f"{self.table.version():020}.json")
+        sync_folder(log)
+
+
+def read_files(folder: Path) -> list[tuple[str, int | None, int | None]]:
+    """The live files of a table with the lowest and highest batch in each, if known."""
+    try:
+        table = DeltaTable(str(folder))
+    except TableNotFoundError:
+        return []
+    return files_of(table)
+
+
+def files_of(table: DeltaTable) -> list[tuple[str, int | None, int | None]]:
+    adds = pa.table(table.get_add_actions(flatten=True))
+    names = adds.schema.names
+    unknown: list[int | None] = [None] * adds.num_rows
+    base = Path(table.table_uri.removeprefix("file://"))
+    column = next((n for n in ("_batch", "batch", "part") if f"max.{n}" in names), "")
+    low = adds.column(f"min.{column}").to_pylist() if column else unknown
+    high = adds.column(f"max.{column}").to_pylist() if column else unknown
+    paths = [str(base / path) for path in adds.column("path").to_pylist()]
+    return sorted(zip(paths, low, high, strict=True))
+
+
+def within(
+    files: Iterable[tuple[str, int | None, int | None]], first: int, last: int
+) -> list[str]:
+    """The files that may hold a batch between first and last."""
+    return [
+        path
+        for path, low, high in files
+        if (high is None or high >= first) and (low is None or low <= last)
+    ]
+
+
+def sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open_or_create(folder: Path, schema: pa.Schema) -> DeltaTable:
+    try:
+        return DeltaTable(str(folder))
+    except TableNotFoundError:
+        folder.mkdir(parents=True, exist_ok=True)
+    configuration = {
+        "delta.logRetentionDuration": "interval 1 hours",
+        "delta.deletedFileRetentionDuration": "interval 1 hours",
+    }
+    configuration["delta.dataSkippingStatsColumns"] = batch_column(schema.names)
+    return DeltaTable.create(
+        str(folder), DeltaSchema.from_arrow(schema), mode="ignore", configuration=configuration
+    )
+
+
+def batch_column(names: Sequence[str]) -> str:
+    """The column that files are pruned by: the batch that wrote a row."""
+    return next(name for name in ("_batch", "batch", "part") if name in names)
+
+
+def _action(folder: Path, staged: Staged, column: str) -> AddAction:
+    stats: dict[str, Any] = {"numRecords": staged.rows}
+    if column != "part":
+        bounds = {column: staged.batch}
+        stats |= {"minValues": bounds, "maxValues": bounds, "nullCount": {column: 0}}
+    modified = int((folder / staged.name).stat().st_mtime * 1000)
+    return AddAction(staged.name, staged.size, {}, modified, True, json.dumps(stats))

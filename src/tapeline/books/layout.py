@@ -1,0 +1,49 @@
+"""Where everything of a pipeline lives on disk, in the words people know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folders below a pipeline's home."""
+
+    home: Path
+
+    def tape(self, source: str) -> Path:
+        return self.home / "bronze" / source
+
+    def tape_batches(self, source: str) -> Path:
+        return self.home / "bronze" / f"{source}_batches"
+
+    def register(self, table: str) -> Path:
+        return self.home / "silver" / table
+
+    def journal(self, summary: str) -> Path:
+        return self.home / "gold" / summary
+
+    def links(self, summary: str) -> Path:
+        return self.home / "gold" / f"{summary}_links"
+
+    def balances(self, summary: str) -> Path:
+        return self.home / "gold" / f"{summary}_balances"
+
+    def reference(self, name: str) -> Path:
+        return self.home / "reference" / name
+
+    def intake(self, source: str) -> Path:
+        return self.home / "intake" / source
+
+    def checkpoint(self, source: str) -> Path:
+        return self.home / "checkpoints" / source
+
+    @property
+    def commits(self) -> Path:
+        return self.home / "commits"
+
+    @property
+    def status(self) -> Path:
+        """What a running flow says of itself, for other processes; disposable."""
+        return self.home / "status.json"

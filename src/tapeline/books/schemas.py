@@ -1,0 +1,60 @@
+"""The columns that Tapeline adds to a user's own, and the tables that are all its own."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+MOMENT = pa.timestamp("us", "UTC")
+POSITION = pa.struct([("source", pa.string()), ("part", pa.int64()), ("at", pa.int64())])
+
+TAPE_BATCHES = pa.schema(
+    [
+        ("batch", pa.int64()),
+        ("at", MOMENT),
+        ("pieces", pa.list_(pa.int64())),
+        ("records", pa.int64()),
+        ("bytes", pa.int64()),
+        ("deliveries", pa.string()),
+    ]
+)
+
+REGISTER = [
+    ("_position", POSITION),
+    ("_row", pa.int32()),
+    ("_verdict", pa.string()),
+    ("_reasons", pa.list_(pa.string())),
+    ("_sign", pa.int32()),
+    ("_cause", pa.string()),
+    ("_batch", pa.int64()),
+    ("_key", pa.string()),
+    ("_key_hash", pa.int64()),
+    ("_content_hash", pa.binary()),
+    ("_raw", pa.binary()),
+]
+
+LINKS = [
+    ("_position", POSITION),
+    ("_sign", pa.int32()),
+    ("_cause", pa.string()),
+    ("_batch", pa.int64()),
+]
+
+JOURNAL = [("_entries", pa.int64()), ("_cause", pa.string()), ("_batch", pa.int64())]
+
+COMMITS = pa.schema(
+    [
+        ("batch", pa.int64()),
+        ("event", pa.string()),
+        ("at", MOMENT),
+        ("epoch", pa.int32()),
+        ("hash", pa.string()),
+        ("body", pa.string()),
+    ]
+)
+
+VERDICTS = ("kept", "applied", "superseded", "duplicate", "quarantined", "dropped", "dismissed")
+
+
+def with_columns(own: pa.Schema, added: list[tuple[str, pa.DataType]]) -> pa.Schema:
+    """A user's columns, then Tapeline's."""
+    return pa.schema([pa.field(f.name, f.type) for f in own] + [pa.field(n, t) for n, t in added])

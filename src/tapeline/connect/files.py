@@ -1,0 +1,100 @@
+"""Files in a folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, get_args
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+import pyarrow.parquet as pq
+
+from tapeline.declare.schema import Field, parse_schema
+from tapeline.errors import DeclarationError, OperationError
+
+Format = Literal["json", "csv", "text", "parquet"]
+TEXT = (Field("value", "string"),)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files dropped into a folder, or one reference file. Delivers: exactly once into the tape.
+
+    `zone` is the time zone of timestamps that name none.
+    """
+
+    path: str
+    format: Format = "json"
+    schema: str | None = None
+    zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        if self.format not in get_args(Format):
+            raise DeclarationError(
+                f"Files: format '{self.format}' is not one of {', '.join(get_args(Format))}."
+            )
+        try:
+            ZoneInfo(self.zone)
+        except (KeyError, ValueError, OSError):
+            raise DeclarationError(f"Files: '{self.zone}' is not a time zone.") from None
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns of a decoded record."""
+        if self.format == "text":
+            return TEXT
+        if self.schema is None:
+            raise DeclarationError(f"Files('{self.path}') needs a schema to decode its records.")
+        return parse_schema(self.schema)
+
+    def snapshot(self, project: Path) -> pa.Table:
+        """The whole file as it stands, for a reference; without a schema every column is text."""
+        path = project / self.path
+        try:
+            return self._read(path)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise OperationError(
+                f"reference file {path} cannot be read: {error}. Put it there, or correct it."
+            ) from None
+
+    def _read(self, path: Path) -> pa.Table:
+        types = {f.name: arrow_type(f) for f in self.fields} if self.schema else None
+        if path.suffix == ".parquet":
+            return pq.read_table(path)
+        if path.suffix == ".json":
+            options = pa_json.ParseOptions(explicit_schema=pa.schema(types) if types else None)
+            return pa_json.read_json(path, parse_options=options)
+        with path.open("rb") as file:
+            names = file.readline().decode("utf-8-sig").strip().split(",")
+        convert = pa_csv.ConvertOptions(
+            column_types=types or {name.strip('"'): pa.string() for name in names},
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        return pa_csv.read_csv(path, convert_options=convert)
+
+
+def arrow_type(field: Field) -> pa.DataType:
+    """The Arrow type of a simple column."""
+    if field.decimal:
+        return pa.decimal128(*field.decimal)
+    simple = {
+        "string": pa.string(),
+        "boolean": pa.bool_(),
+        "tinyint": pa.int8(),
+        "smallint": pa.int16(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "binary": pa.binary(),
+    }
+    if field.type not in simple:
+        raise DeclarationError(f"a reference cannot hold '{field.name}' of type {field.type}.")
+    return simple[field.type]

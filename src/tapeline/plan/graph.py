@@ -1,0 +1,147 @@
+"""The graph of a pipeline: what reads what, in which order, and what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tapeline.declare import Pipeline, Step, Summary, Table, View
+from tapeline.errors import DeclarationError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A pipeline whose names are resolved; tables come in the order they can be computed."""
+
+    pipeline: Pipeline
+    tables: tuple[Table, ...]
+    summaries: tuple[Summary, ...]
+    views: tuple[View, ...]
+
+    @property
+    def name(self) -> str:
+        return self.pipeline.name
+
+    def source_of(self, table: Table) -> str:
+        """The source whose records a table's records are."""
+        while table.stream in self.pipeline.tables:
+            table = self.pipeline.tables[table.stream]
+        return table.stream
+
+
+def resolve(pipeline: Pipeline) -> Plan:
+    """Check everything that can be known without Spark."""
+    for step in (*pipeline.tables.values(), *pipeline.summaries.values()):
+        _check_inputs(pipeline, step)
+    for summary in pipeline.summaries.values():
+        _check_summary(summary)
+    for table in pipeline.tables.values():
+        _check_table(pipeline, table)
+    for view in pipeline.views.values():
+        _check_view(pipeline, view)
+    if not pipeline.sources:
+        raise DeclarationError(
+            f"pipeline '{pipeline.name}' has no source. Add pipeline.source(name, Files(...))."
+        )
+    for source in pipeline.sources.values():
+        try:
+            _ = source.connector.fields
+        except DeclarationError as error:
+            raise DeclarationError(f"{source.where}: {error}") from None
+    return Plan(
+        pipeline,
+        tuple(_ordered(pipeline)),
+        tuple(pipeline.summaries.values()),
+        tuple(pipeline.views.values()),
+    )
+
+
+def _check_inputs(pipeline: Pipeline, step: Step) -> None:
+    for given in step.inputs:
+        if given.name not in pipeline.declared:
+            hint = did_you_mean(given.name, pipeline.declared)
+            raise DeclarationError(
+                f"{step.where}: {step.name}() reads '{given.name}', which no step makes.{hint}"
+            )
+        streams = given.name in pipeline.sources or given.name in pipeline.tables
+        if given.kind == "stream" and not streams:
+            raise DeclarationError(
+                f"{step.where}: {step.name}() reads '{given.name}' as a Stream, but only sources "
+                f"and tables stream. Annotate it as Snapshot."
+            )
+        if given.kind == "snapshot" and given.name not in pipeline.references:
+            raise DeclarationError(
+                f"{step.where}: {step.name}() reads '{given.name}' as a Snapshot, but only "
+                "references are read whole. Annotate it as Stream."
+            )
+    count = sum(given.kind == "stream" for given in step.inputs)
+    if count != 1:
+        raise DeclarationError(
+            f"{step.where}: {step.name}() reads {count} Streams; a step reads exactly one, and "
+            "references as Snapshots."
+        )
+
+
+def _check_table(pipeline: Pipeline, table: Table) -> None:
+    source = pipeline.sources.get(table.stream)
+    if source is None:
+        if table.key:
+            raise DeclarationError(
+                f"{table.where}: {table.name}() has a key but reads the table '{table.stream}'. "
+                "Identity is decided where records enter: put the key on the table that reads "
+                "the source."
+            )
+        return
+    names = [field.name for field in source.connector.fields]
+    for column in table.key:
+        if column not in names:
+            raise DeclarationError(
+                f"{table.where}: {table.name}() has the key '{column}', which '{source.name}' "
+                f"does not have.{did_you_mean(column, names)}"
+            )
+
+
+def _check_summary(summary: Summary) -> None:
+    if len(set(summary.key)) != len(summary.key):
+        raise DeclarationError(f"{summary.where}: {summary.name}() names a key column twice.")
+    if summary.time is not None and summary.time not in summary.key:
+        raise DeclarationError(
+            f"{summary.where}: {summary.name}() has the time '{summary.time}', which is not in "
+            f"its key.{did_you_mean(summary.time, summary.key)}"
+        )
+    if (summary.time is None) != (summary.width is None):
+        raise DeclarationError(
+            f"{summary.where}: {summary.name}() needs both time and width, or neither: together "
+            "they say when a window ends."
+        )
+
+
+def _check_view(pipeline: Pipeline, view: View) -> None:
+    """A view is one SELECT over summaries and references."""
+    if not re.match(r"\s*(select|with)\b", view.sql, re.IGNORECASE) or ";" in view.sql:
+        raise DeclarationError(f"{view.where}: view '{view.name}' must be one SELECT, without ';'.")
+    own = set(re.findall(r"(\w+)\s+as\s*\(", view.sql, re.IGNORECASE))
+    readable = {**pipeline.summaries, **pipeline.references, **pipeline.views}
+    for name in re.findall(r"\b(?:from|join)\s+([a-z_]\w*)", view.sql, re.IGNORECASE):
+        if name not in readable and name not in own:
+            hint = did_you_mean(name, readable)
+            raise DeclarationError(
+                f"{view.where}: view '{view.name}' reads '{name}', which is no summary and no "
+                f"reference.{hint}"
+            )
+
+
+def _ordered(pipeline: Pipeline) -> list[Table]:
+    """Tables after the tables they read."""
+    done: list[Table] = []
+    waiting = dict(pipeline.tables)
+    while waiting:
+        ready = [t for t in waiting.values() if t.stream not in waiting]
+        if not ready:
+            names = " -> ".join(waiting)
+            first = next(iter(waiting.values()))
+            raise DeclarationError(f"{first.where}: these tables read each other: {names}.")
+        for table in ready:
+            done.append(table)
+            del waiting[table.name]
+    return done

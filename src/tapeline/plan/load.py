@@ -1,0 +1,61 @@
+"""Loading a pipeline: the Pipeline that a file or an installed module declares."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+
+from tapeline.declare import Pipeline
+from tapeline.errors import DeclarationError, TapelineError
+from tapeline.settings import Settings, activate, refuse_unknown_options
+
+
+def load_pipeline(target: str, settings: Settings) -> Pipeline:
+    """Import `target`, a path such as trades/pipeline.py or a module such as tapeline.trades."""
+    activate(settings)
+    module = _import(target, settings.project)
+    found = [value for value in vars(module).values() if isinstance(value, Pipeline)]
+    if len(found) != 1:
+        raise DeclarationError(
+            f"{target} declares {len(found)} pipelines; a file declares one: "
+            "pipeline = Pipeline('name')."
+        )
+    refuse_unknown_options(settings, found[0].name)
+    return found[0]
+
+
+def _import(target: str, project: Path) -> object:
+    path = (project / target).absolute()
+    try:
+        if path.suffix == ".py":
+            return _import_file(path, target)
+        if target in sys.modules:
+            return importlib.reload(sys.modules[target])
+        return importlib.import_module(target)
+    except TapelineError:
+        raise
+    except ModuleNotFoundError as error:
+        raise DeclarationError(
+            f"{target} cannot be imported: {error}. Give a path such as pipeline.py or a module."
+        ) from None
+    except Exception as error:  # noqa: BLE001 - a user's file may fail in any way
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise DeclarationError(
+            f"{last.filename}:{last.lineno}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _import_file(path: Path, target: str) -> object:
+    if not path.exists():
+        raise DeclarationError(f"{target}: there is no such file.")
+    name = f"tapeline_user_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise DeclarationError(f"{target} cannot be imported. A pipeline is a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

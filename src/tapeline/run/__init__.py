@@ -1,0 +1,1 @@
+"""Making it happen: session, intake, ingest, flow."""

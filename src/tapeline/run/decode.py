@@ -1,0 +1,221 @@
+"""Decoding: from the bytes on the tape to typed columns, with every fault named.
+
+A record is parsed once, all fields as text; numbers and times are checked as text before they
+become values, so that nothing is rounded, wrapped or guessed. A fault never stops a batch: the
+record goes on with null in that column and the fault in its position.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tapeline.connect import Files
+from tapeline.declare import Field, Table
+
+MAX_CSV_COLUMNS = 256
+END_OF_ROW = "\u0001end"
+FAULT_SEPARATOR = "\n"
+UNIT_SEPARATOR = "\x1f"
+NOTHING = "\x00"
+INTEGER_BOUNDS = {
+    "tinyint": 2**7,
+    "smallint": 2**15,
+    "int": 2**31,
+    "bigint": 2**63,
+}
+TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?$"
+ZONED = r"(Z|[+-]\d\d:?\d\d)$"
+
+
+def decode(tape: DataFrame, files: Files, table: Table) -> DataFrame:
+    """Tape rows -> the declared columns and `_position`.
+
+    `_position` is opaque to steps and carries what must survive them: where the record is, when
+    it arrived, its faults, its key and the hash of its content.
+    """
+    key, time = table.key, table.time
+    text = F.col("raw").cast("string")
+    whole = tape.withColumn("_text", F.when(F.is_valid_utf8(text), text))
+    parsed = _parse(whole, files)
+    names = [field.name for field in files.fields]
+    values = {field.name: _value(field, files.zone) for field in files.fields}
+    faults = F.concat_ws(
+        FAULT_SEPARATOR,
+        F.col("fault"),
+        F.when(F.col("_text").isNull(), F.lit("the record is not UTF-8")),
+        _shape_fault(files),
+        *[_fault(field, values[field.name], files.zone) for field in files.fields],
+    )
+    kept = [*[F.col(name) for name in ("part", "at", "arrived_at", "ordinal")], faults.alias("_faults")]
+    typed = parsed.select(*kept, *[values[name].alias(name) for name in names])
+    # The time of a repeat may differ: it is left out of what makes two records the same.
+    content = [name for name in names if name != time]
+    position = F.struct(
+        F.lit(table.stream).alias("source"),
+        F.col("part"),
+        F.col("at"),
+        F.col("arrived_at"),
+        F.col("_faults").alias("faults"),
+        F.col("ordinal"),
+        _key_text(key).alias("key"),
+        F.when(_key_text(key).isNotNull(), F.xxhash64(_key_text(key))).alias("key_hash"),
+        _content_hash(content).alias("content_hash"),
+    )
+    return typed.select(position.alias("_position"), *names)
+
+
+def _parse(tape: DataFrame, files: Files) -> DataFrame:
+    """One column of text per field, `_shape` saying what is wrong with the whole record."""
+    kept = ["part", "at", "arrived_at", "ordinal", "fault", "_text"]
+    names = [field.name for field in files.fields]
+    if files.format == "text":
+        return tape.select(*kept, F.col("_text").alias("value"))
+    if files.format == "csv":
+        return _parse_csv(tape, kept, names)
+    schema = ", ".join(f"`{name}` string" for name in names) + ", `_corrupt` string"
+    options = {"columnNameOfCorruptRecord": "_corrupt", "mode": "PERMISSIVE"}
+    json = tape.select(*kept, F.from_json("_text", schema, options).alias("_json"))
+    return json.select(*kept, "_json.*")
+
+
+def _parse_csv(tape: DataFrame, kept: list[str], names: list[str]) -> DataFrame:
+    """Columns by the names in the file's own header, whatever their order."""
+    width = min(MAX_CSV_COLUMNS, 2 * len(names) + 16)
+    columns = ", ".join(f"c{i} string" for i in range(width))
+    mark = F.lit("," + END_OF_ROW)
+
+    def cells(text: Column) -> Column:
+        row = F.from_csv(F.concat(text, mark), columns, {"mode": "PERMISSIVE"})
+        return F.array(*[row.getField(f"c{i}") for i in range(width)])
+
+    header = F.col("header").cast("string")
+    cut = tape.select(*kept, cells(F.col("_text")).alias("_cells"), cells(header).alias("_names"))
+    ended = cut.select(
+        *kept,
+        "_cells",
+        F.transform("_names", lambda name: F.lower(F.trim(name))).alias("_names"),
+        F.array_position("_cells", END_OF_ROW).alias("_width"),
+        F.array_position("_names", END_OF_ROW).alias("_expected"),
+    )
+
+    def cell(name: str) -> Column:
+        place = F.array_position("_names", name.lower())
+        return F.when(place > 0, F.try_element_at("_cells", place.cast("int")))
+
+    missing = [
+        F.when(F.array_position("_names", name.lower()) == 0, F.lit(f"the file has no column '{name}'"))
+        for name in names
+    ]
+    return ended.select(
+        *kept,
+        *[cell(name).alias(name) for name in names],
+        F.concat_ws(
+            FAULT_SEPARATOR,
+            F.when(
+                F.coalesce(F.col("_width"), F.lit(0)) != F.coalesce(F.col("_expected"), F.lit(0)),
+                F.lit("the row has another number of columns than the header, or a broken quote"),
+            ),
+            *missing,
+        ).alias("_shape"),
+    )
+
+
+def _shape_fault(files: Files) -> Column:
+    if files.format == "text":
+        return F.lit(None).cast("string")
+    if files.format == "csv":
+        return F.when(F.col("_shape") != "", F.col("_shape"))
+    return F.when(F.col("_corrupt").isNotNull(), F.lit("the record is not a JSON object"))
+
+
+def _value(field: Field, zone: str) -> Column:
+    """The typed value, or null where the text is not one."""
+    text = F.col(f"`{field.name}`")
+    if field.type == "string":
+        return text
+    trimmed = F.trim(text)
+    if field.decimal:
+        return F.when(trimmed.rlike(_decimal_pattern(*field.decimal)), trimmed.try_cast(field.type))
+    if field.type in INTEGER_BOUNDS:
+        return F.when(trimmed.rlike(r"^[+-]?\d{1,19}$"), trimmed.try_cast(field.type))
+    if field.type == "timestamp":
+        return _moment(trimmed, zone)
+    if field.type == "date":
+        return F.when(trimmed.rlike(r"^\d{4}-\d\d-\d\d$"), trimmed.try_cast("date"))
+    if field.type == "boolean":
+        return F.when(F.lower(trimmed).isin("true", "false"), trimmed.try_cast("boolean"))
+    if field.type in ("double", "float"):
+        number = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$"
+        value = trimmed.try_cast(field.type)
+        finite = F.abs(value) < F.lit(float("inf"))
+        return F.when(trimmed.rlike(number) & finite, value)
+    if field.type == "binary":
+        return F.try_to_binary(text, F.lit("base64"))
+    return F.from_json(text, field.type)
+
+
+def _moment(text: Column, zone: str) -> Column:
+    """A timestamp; one without a zone is of the source's zone, unless that names no single instant."""
+    value = F.when(text.rlike(TIME), text.try_cast("timestamp"))
+    if zone in ("UTC", "Etc/UTC"):
+        return value
+    instant = F.to_utc_timestamp(value, zone)
+    hour = F.expr("interval 1 hour")
+    exists = F.from_utc_timestamp(instant, zone) == value
+    once = (F.from_utc_timestamp(instant + hour, zone) != value) & (
+        F.from_utc_timestamp(instant - hour, zone) != value
+    )
+    return F.when(text.rlike(ZONED), value).when(exists & once, instant)
+
+
+def _fault(field: Field, value: Column, zone: str) -> Column:
+    """What is wrong with a field's text, or null."""
+    text = F.col(f"`{field.name}`")
+    if field.type == "string":
+        return F.lit(None).cast("string")
+    given = text.isNotNull() & value.isNull()
+    if field.decimal:
+        precision, scale = field.decimal
+        trimmed = F.trim(text)
+        reason = (
+            F.when(~trimmed.rlike(r"^[+-]?\d+(\.\d*)?$"), "is not a plain decimal number")
+            .when(trimmed.rlike(rf"\.\d{{{scale}}}\d*[1-9]"), f"has more than {scale} decimals")
+            .otherwise(f"is too large for decimal({precision},{scale})")
+        )
+        return F.when(given, F.concat(F.lit(f"{field.name} "), reason))
+    if field.type == "timestamp":
+        where = "" if zone == "UTC" else f" that exists once in {zone}"
+        return F.when(given, F.lit(f"{field.name} is not a timestamp{where}"))
+    names = {"tinyint": "an integer", "smallint": "an integer", "int": "an integer",
+             "bigint": "an integer", "date": "a date", "boolean": "true or false",
+             "double": "a finite number", "float": "a finite number"}  # fmt: skip
+    kind = names.get(field.type, f"a {field.type}")
+    return F.when(given, F.lit(f"{field.name} is not {kind} of its type's range"))
+
+
+def _decimal_pattern(precision: int, scale: int) -> str:
+    fraction = rf"(\.\d{{0,{scale}}}0*)?" if scale else r"(\.0*)?"
+    return rf"^[+-]?0*\d{{1,{max(1, precision - scale)}}}{fraction}$"
+
+
+def _key_text(key: tuple[str, ...]) -> Column:
+    """The key as text; null when any part of it is missing."""
+    if not key:
+        return F.lit(None).cast("string")
+    parts = [F.col(f"`{name}`").cast("string") for name in key]
+    if len(parts) == 1:
+        return parts[0]
+    present: Any = parts[0].isNotNull()
+    for part in parts[1:]:
+        present = present & part.isNotNull()
+    return F.when(present, F.concat_ws(UNIT_SEPARATOR, *parts))
+
+
+def _content_hash(names: list[str]) -> Column:
+    """The first 128 bits of the SHA-256 of the decoded record."""
+    texts = [F.coalesce(F.col(f"`{name}`").cast("string"), F.lit(NOTHING)) for name in names]
+    digest = F.sha2(F.concat_ws(UNIT_SEPARATOR, *texts), 256)
+    return F.unhex(F.substring(digest, 1, 32))

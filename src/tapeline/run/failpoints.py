@@ -1,0 +1,26 @@
+"""Named points between durable writes, where the drills let a process die."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+POINTS = ("tape_decided", "tape_committed", "computed", "staged", "decided", "added", "finished")
+
+
+def reach(point: str) -> None:
+    """Die here by SIGKILL when TAPELINE_FAILPOINTS names this point, as "decided=3" (third time)."""
+    said = os.environ.get("TAPELINE_FAILPOINTS")
+    if said:
+        _count(point, said)
+
+
+_reached: dict[str, int] = {}
+
+
+def _count(point: str, said: str) -> None:
+    _reached[point] = _reached.get(point, 0) + 1
+    for item in said.split(","):
+        name, _, times = item.partition("=")
+        if name == point and _reached[point] == int(times or 1):
+            os.kill(os.getpid(), signal.SIGKILL)

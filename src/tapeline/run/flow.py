@@ -1,0 +1,312 @@
+"""The flow: tape -> everything derived, one micro-batch at a time.
+
+Take what is new since my position, compute, stage, check, decide, finish. The row that decides a
+batch holds its input range and its output files, so position and output are one transaction.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from tapeline.books import Book, Commits, Decision, Layout, Staged
+from tapeline.books.schemas import JOURNAL, with_columns
+from tapeline.errors import OperationError
+from tapeline.plan import Plan
+from tapeline.run.failpoints import reach
+from tapeline.run.identity import Identity
+from tapeline.run.journal import Posted, post
+from tapeline.run.references import References
+from tapeline.run.register import BEGINNING, Given, Judged, check_balance, judge_batch, tape_records
+from tapeline.run.steps import Steps, prepare
+from tapeline.run.tape import Tape, TapeBatch
+from tapeline.settings import Settings
+
+Clock = Callable[[], datetime]
+Computed = dict[str, Judged | Posted]
+
+
+@dataclass(frozen=True)
+class Published:
+    """What one batch did."""
+
+    batch: int
+    at: datetime
+    records: int
+    seconds: float
+    body: dict[str, Any]
+
+
+class Flow:
+    """One flow per pipeline; it holds its position in its own books and has no checkpoint."""
+
+    def __init__(
+        self, session: SparkSession, plan: Plan, settings: Settings, tapes: dict[str, Tape], clock: Clock
+    ) -> None:
+        self.plan = plan
+        self.settings = settings
+        self.tapes = tapes
+        self._session = session
+        self._clock = clock
+        self._busy = threading.Lock()
+        self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="books")
+        self.layout = Layout(settings.home(plan.name))
+        self.references = References(plan, self.layout, settings.project)
+        self.steps: Steps = prepare(session, plan, self.references.rows)
+        self.commits = Commits(self.layout.commits)
+        self.books = self._open_books()
+        self._refuse_changed_code()
+        self._finish_decided()
+        self._sweep()
+        last = self.commits.last.body if self.commits.last else {}
+        self.position: dict[str, int] = {s: 0 for s in tapes} | {
+            name: tape["last"] for name, tape in last.get("positions", {}).items()
+        }
+        self.clocks: dict[str, int] = last.get("clocks", {})
+        self.identities = {
+            step.table.name: Identity(
+                self.layout.register(step.table.name), settings.flow.identity_keys
+            )
+            for step in self.steps.tables
+            if step.table.key
+        }
+        self._pending = {name: tape.since(self.position[name]) for name, tape in tapes.items()}
+
+    def offer(self, source: str, batch: TapeBatch) -> None:
+        """A tape batch has been committed."""
+        self._pending[source].append(batch)
+
+    @property
+    def waiting(self) -> int:
+        """Records on the tape that the flow has not taken."""
+        return sum(batch.records for batches in self._pending.values() for batch in list(batches))
+
+    @property
+    def oldest_waiting(self) -> datetime | None:
+        """When the oldest record that waits was put on the tape."""
+        firsts = [batches[0].at for batches in self._pending.values() if batches]
+        return min(firsts, default=None)
+
+    def advance(self, limit: int | None = None) -> list[Published]:
+        """Work off what is on the tape, batch by batch; a busy flow takes it along by itself."""
+        done: list[Published] = []
+        while self.waiting and (limit is None or len(done) < limit):
+            if not self._busy.acquire(blocking=False):
+                return done
+            try:
+                cut = self._cut()
+                if cut:
+                    done.append(self._batch(cut))
+            finally:
+                self._busy.release()
+        return done
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    def _cut(self) -> dict[str, list[TapeBatch]]:
+        """Whole tape batches up to the limits, at least one."""
+        cut: dict[str, list[TapeBatch]] = {}
+        records, size = 0, 0
+        limits = self.settings.flow
+        for source, pending in self._pending.items():
+            for batch in list(pending):
+                records, size = records + batch.records, size + batch.bytes
+                over = records > limits.records_per_batch or size > limits.bytes_per_batch
+                if cut and over:
+                    return cut
+                cut.setdefault(source, []).append(batch)
+        return cut
+
+    def _batch(self, cut: dict[str, list[TapeBatch]]) -> Published:
+        started = time.perf_counter()
+        if self.references.refresh():
+            self.steps = prepare(self._session, self.plan, self.references.rows)
+        number = self.commits.next_batch
+        computed = self._compute(cut, number)
+        reach("computed")
+        staged = self._stage(computed, number)
+        reach("staged")
+        body = self._body(cut, computed, staged)
+        body["milliseconds"] = round((time.perf_counter() - started) * 1000)
+        decision = self.commits.decide(body, self._clock())
+        reach("decided")
+        self._remember(computed, decision)
+        self._finish(decision)
+        reach("finished")
+        at = self.commits.publish(decision, self._clock())
+        for source, batches in cut.items():
+            self.position[source] = batches[-1].number
+            del self._pending[source][: len(batches)]
+        records = sum(batch.records for batches in cut.values() for batch in batches)
+        return Published(number, at, records, time.perf_counter() - started, body)
+
+    def _compute(self, cut: dict[str, list[TapeBatch]], number: int) -> Computed:
+        """Every table in order, then the summaries side by side."""
+        given: dict[str, Given] = {}
+        for source, batches in cut.items():
+            given[source] = tape_records(self.tapes[source].read(batches), source)
+        computed: Computed = {}
+        for step in self.steps.tables:
+            name = step.table.name
+            if step.table.stream not in given:
+                continue
+            clock = self.clocks.get(name, BEGINNING)
+            rows = given[step.table.stream]
+            judged = judge_batch(step, rows, self.identities.get(name), clock, number)
+            check_balance(name, rows, judged)
+            computed[name] = judged
+            given[name] = judged.kept
+        touched = [s for s in self.steps.summaries if s.summary.stream in given]
+        posted = self._pool.map(
+            lambda step: post(step, given[step.summary.stream], number), touched
+        )
+        for step, result in zip(touched, posted, strict=True):
+            computed[step.summary.name] = result
+        return computed
+
+    def _stage(self, computed: Computed, number: int) -> list[Staged]:
+        """All outputs as Parquet files, fsynced, not yet in any table."""
+        outputs: list[tuple[str, pa.Table]] = []
+        for name, result in computed.items():
+            if isinstance(result, Judged):
+                outputs.append((f"silver/{name}", result.register))
+            else:
+                outputs += [(f"gold/{name}", result.journal), (f"gold/{name}_links", result.links)]
+        file = f"batch-{number:012}.parquet"
+
+        def stage(output: tuple[str, pa.Table]) -> Staged:
+            table, rows = output
+            found = self.books[table].stage(file, rows, number)
+            return Staged(table, found.name, found.rows, found.size, number)
+
+        return list(self._pool.map(stage, [item for item in outputs if item[1].num_rows]))
+
+    def _body(
+        self, cut: dict[str, list[TapeBatch]], computed: Computed, staged: list[Staged]
+    ) -> dict[str, Any]:
+        ranges = {
+            source: {
+                "first": batches[0].number,
+                "last": batches[-1].number,
+                "records": sum(batch.records for batch in batches),
+                "arrived_at": batches[0].at.isoformat(),
+            }
+            for source, batches in cut.items()
+        }
+        before = self.commits.last.body if self.commits.last else {}
+        clocks = {n: r.clock for n, r in computed.items() if isinstance(r, Judged)}
+        return {
+            "tapes": ranges,
+            "positions": before.get("positions", {})
+            | {source: {"last": item["last"]} for source, item in ranges.items()},
+            "references": dict(self.references.versions),
+            "fingerprints": self.steps.fingerprints,
+            "files": [item.facts() for item in staged],
+            "tables": {name: result_facts(result) for name, result in computed.items()},
+            "clocks": self.clocks | clocks,
+            "totals": add_totals(before.get("totals", {}), computed),
+        }
+
+    def _remember(self, computed: Computed, decision: Decision) -> None:
+        for name, result in computed.items():
+            if isinstance(result, Judged):
+                self.clocks[name] = result.clock
+                if result.identity is not None:
+                    self.identities[name].remember(decision.batch, *result.identity)
+
+    def _finish(self, decision: Decision) -> None:
+        """Add the staged files to their tables. No user code runs here."""
+
+        def add(item: tuple[str, list[Staged]]) -> None:
+            self.books[item[0]].add(item[1], decision.version)
+            reach("added")
+
+        list(self._pool.map(add, decision.staged.items()))
+
+    def _finish_decided(self) -> None:
+        decision = self.commits.unfinished
+        if decision is not None:
+            self._finish(decision)
+            self.commits.publish(decision, self._clock())
+
+    def _open_books(self) -> dict[str, Book]:
+        found: dict[str, Book] = {}
+        for table in self.steps.tables:
+            name = table.table.name
+            found[f"silver/{name}"] = self._book(f"silver/{name}", table.register_schema)
+        for summary in self.steps.summaries:
+            name = f"gold/{summary.summary.name}"
+            found[name] = self._book(name, with_columns(summary.columns, JOURNAL))
+            found[f"{name}_links"] = self._book(f"{name}_links", summary.links_schema)
+        return found
+
+    def _book(self, name: str, schema: pa.Schema) -> Book:
+        book = Book(self.layout.home / name, schema, f"{self.plan.name}/{name}")
+        return book
+
+    def _refuse_changed_code(self) -> None:
+        """A journal belongs to one fingerprint of its function."""
+        if self.commits.last is None:
+            return
+        before = self.commits.last.body["fingerprints"]
+        changed = [n for n, f in self.steps.fingerprints.items() if before.get(n, f) != f]
+        if changed:
+            raise OperationError(
+                f"the code of {', '.join(changed)} changed since batch {self.commits.last.batch}: "
+                "its journal belongs to the old code. Go back to that code, or start new books in "
+                "another root (setting 'root')."
+            )
+
+    def _sweep(self) -> None:
+        """Remove files of batches that were never decided."""
+        last = self.commits.last.batch if self.commits.last else 0
+        for book in self.books.values():
+            for path in book.folder.glob("batch-*"):
+                number = path.stem.removeprefix("batch-")
+                if number.isdigit() and int(number) > last:
+                    path.unlink()
+
+
+def add_totals(before: dict[str, Any], computed: Computed) -> dict[str, Any]:
+    """What every table's counts add up to, this batch included: readers need not add them up."""
+    after = dict(before)
+    for name, result in computed.items():
+        known = before.get(name, {})
+        facts = result_facts(result)
+        after[name] = {
+            kind: dict(Counter(known.get(kind, {})) + Counter(facts[kind]))
+            for kind in ("verdicts", "causes", "reasons", "warnings")
+            if kind in facts
+        } | {
+            kind: known.get(kind, 0) + facts[kind] for kind in ("entries", "left_out") if kind in facts
+        }
+    return after
+
+
+def result_facts(result: Judged | Posted) -> dict[str, Any]:
+    """What a commits row says of one table's batch."""
+    if isinstance(result, Posted):
+        return {
+            "rows": result.journal.num_rows,
+            "entries": result.entries,
+            "left_out": result.left_out,
+            "measures": result.measures,
+        }
+    return {
+        "rows": result.register.num_rows,
+        "verdicts": dict(result.verdicts),
+        "causes": dict(result.causes),
+        "reasons": dict(result.reasons),
+        "warnings": dict(result.warnings),
+    }
+

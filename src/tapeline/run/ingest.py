@@ -1,0 +1,112 @@
+"""Ingest: one Structured Streaming query per source, which feeds the tape and lets the flow go on.
+
+Offsets, limits, triggers and progress are Spark's, with an ordinary checkpoint. The checkpoint is
+disposable: the tape itself knows which pieces it holds.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from tapeline.errors import OperationError
+from tapeline.run.failpoints import reach
+from tapeline.run.tape import Tape, TapeBatch
+from tapeline.settings import Settings
+
+PIECE_DDL = (
+    "part bigint, at bigint, delivery bigint, line bigint, arrived_at timestamp, "
+    "raw binary, header binary, fault string"
+)
+OWNER = "tapeline-owner.json"
+
+
+class Ingest:
+    """Follows the accepted pieces of one source."""
+
+    def __init__(
+        self, session: SparkSession, tape: Tape, accepted: Path, checkpoint: Path, settings: Settings
+    ) -> None:
+        self._session = session
+        self._tape = tape
+        self._accepted = accepted
+        self._checkpoint = checkpoint
+        self._settings = settings
+        self._previous: TapeBatch | None = None
+        self._query: StreamingQuery | None = None
+        self.batches = 0
+
+    def start(self, then: Callable[[TapeBatch], None], once: bool = False) -> StreamingQuery:
+        """Follow the pieces; `then` is called after each tape commit."""
+        self._own_checkpoint()
+        self._accepted.mkdir(parents=True, exist_ok=True)
+        stream: Any = (
+            self._session.readStream.schema(PIECE_DDL)
+            .option("maxFilesPerTrigger", self._settings.flow.pieces_per_tape_batch)
+            .parquet(str(self._accepted))
+            .writeStream.foreachBatch(lambda frame, batch: self._on_batch(frame, batch, then))
+            .option("checkpointLocation", str(self._checkpoint))
+            .queryName(f"ingest_{self._tape.source}")
+        )
+        if once:
+            query = stream.trigger(availableNow=True).start()
+        else:
+            interval = f"{self._settings.spark.trigger_milliseconds} milliseconds"
+            query = stream.trigger(processingTime=interval).start()
+        self._query = query
+        found: StreamingQuery = query
+        return found
+
+    def roll(self) -> None:
+        """Forget the checkpoint, so that the file source's log does not grow with history."""
+        shutil.rmtree(self._checkpoint, ignore_errors=True)
+        self.batches = 0
+
+    def _on_batch(self, _: DataFrame, number: int, then: Callable[[TapeBatch], None]) -> None:
+        if self._previous is not None:
+            self._tape.release(self._previous)  # Spark has committed the batch before this one
+        batch = self._tape.commit(self._pieces(number))
+        reach("tape_committed")
+        self._previous = batch
+        self.batches += 1
+        if batch is not None:
+            then(batch)
+
+    def _pieces(self, number: int) -> list[Path]:
+        """The pieces of one of Spark's batches, from the checkpoint's own logs."""
+        first = self._offset(number - 1) + 1 if number else 0
+        entries = []
+        for offset in range(first, self._offset(number) + 1):
+            log = self._checkpoint / "sources" / "0" / str(offset)
+            if not log.exists():
+                log = log.with_name(f"{offset}.compact")
+            found = [json.loads(line) for line in log.read_text().splitlines()[1:]]
+            entries += [e["path"] for e in found if e["batchId"] == offset]
+        return [Path(unquote(urlparse(path).path)) for path in entries]
+
+    def _offset(self, number: int) -> int:
+        lines = (self._checkpoint / "offsets" / str(number)).read_text().splitlines()
+        return int(json.loads(lines[2])["logOffset"])
+
+    def _own_checkpoint(self) -> None:
+        """A checkpoint that does not belong here is refused; one that is broken is rolled."""
+        mine = {"source": self._tape.source, "accepted": str(self._accepted)}
+        note = self._checkpoint / OWNER
+        if note.exists():
+            owner = json.loads(note.read_text())
+            if owner != mine:
+                raise OperationError(
+                    f"FOREIGN_CHECKPOINT: {self._checkpoint} belongs to {owner}. Remove that "
+                    "folder: nothing is lost, the tape knows what it holds."
+                )
+        elif self._checkpoint.exists():
+            self.roll()
+        self._checkpoint.mkdir(parents=True, exist_ok=True)
+        note.write_text(json.dumps(mine))

@@ -1,0 +1,63 @@
+"""One writer per pipeline: a lock held by Python, and one inside the JVM.
+
+On a local disk the tables have no mutual exclusion of their own. The kernel frees the lock of a
+process that dies and keeps that of one that is only stopped, so no clock is involved. The JVM
+outlives a killed Python for a moment, so it holds a lock of its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from tapeline.errors import OperationError
+
+JVM_WAIT_SECONDS = 15.0
+
+
+class WriterLock:
+    """The right to write a pipeline's books, for the life of the process."""
+
+    def __init__(self, home: Path) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self._path = home / ".lock"
+        self._jvm_path = home / ".lock.jvm"
+        self._file = self._path.open("a+")
+        self._channel: Any = None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.seek(0)
+            holder = self._file.read().strip() or "unknown"
+            self._file.close()
+            raise OperationError(
+                f"ALREADY_RUNNING: another process writes {home}: {holder}. Stop it first, or use "
+                "another root."
+            ) from None
+        self._file.truncate(0)
+        self._file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
+        self._file.flush()
+
+    def enter_jvm(self, session: Any) -> None:
+        """Take the JVM's lock; waits for the JVM of a process that was killed a moment ago."""
+        jvm = session.sparkContext._jvm
+        self._channel = jvm.java.io.RandomAccessFile(str(self._jvm_path), "rw").getChannel()
+        deadline = time.monotonic() + JVM_WAIT_SECONDS
+        while self._channel.tryLock() is None:
+            if time.monotonic() > deadline:
+                raise OperationError(
+                    f"ALREADY_RUNNING: the JVM of an earlier process still holds {self._jvm_path}. "
+                    "End that java process, then start again."
+                )
+            time.sleep(0.2)
+
+    def release(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        self._file.close()

@@ -1,0 +1,264 @@
+"""A running pipeline: intake, ingest and flow together, until told to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from tapeline.books import Layout
+from tapeline.books.fold import write_balances
+from tapeline.errors import OperationError, TapelineError
+from tapeline.plan import Plan
+from tapeline.run.flow import Flow, Published
+from tapeline.run.ingest import Ingest
+from tapeline.run.intake import Form, Intake, IntakeLimits
+from tapeline.run.lock import WriterLock
+from tapeline.run.schedule import Ticks
+from tapeline.run.session import build_session
+from tapeline.run.tape import Tape, TapeBatch
+from tapeline.settings import Settings
+from tapeline.watch.housekeeping import tidy
+from tapeline.watch.status import StatusFile
+
+MAX_BACK_OFF_SECONDS = 60.0
+PAUSE_SECONDS = 0.05
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Runner:
+    """Everything one process holds while it runs a pipeline. Use it as a context manager."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        settings: Settings,
+        clock: Callable[[], datetime] = now,
+        session: SparkSession | None = None,
+    ) -> None:
+        self.plan = plan
+        self.settings = settings
+        self._clock = clock
+        self.layout = Layout(settings.home(plan.name))
+        self._lock = WriterLock(self.layout.home)
+        self._stop = threading.Event()
+        self._given_session = session
+        try:
+            self._open(session or build_session(settings, plan.name))
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self, session: SparkSession) -> None:
+        self.session = session
+        self._lock.enter_jvm(session)
+        sources = self.plan.pipeline.sources
+        self.tapes = {name: Tape(self.layout, name, self._clock) for name in sources}
+        self.flow = Flow(session, self.plan, self.settings, self.tapes, self._clock)
+        self.intakes = {name: self._intake(name) for name in sources}
+        self.ingests = {
+            name: Ingest(
+                session,
+                tape,
+                self.layout.intake(name) / "accepted",
+                self.layout.checkpoint(name),
+                self.settings,
+            )
+            for name, tape in self.tapes.items()
+        }
+        self.status = StatusFile(self.layout.status)
+        self.failure: TapelineError | None = None
+        self._failures = 0
+        self._retry_at = 0.0
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        self.flow.close()
+        for intake in self.intakes.values():
+            intake.close()
+        self._lock.release()
+        if self._given_session is None:
+            self.session.stop()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def run_once(self) -> list[Published]:
+        """Take what is there, work it off, and end: for an outside scheduler."""
+        done: list[Published] = []
+        self._take_all()
+        queries = [
+            ingest.start(lambda batch, name=name: self.flow.offer(name, batch), once=True)  # type: ignore[misc]
+            for name, ingest in self.ingests.items()
+        ]
+        for query in queries:
+            self._await(query)
+        self._settle()
+        while self.flow.waiting:
+            done += self._advance()
+        self._housekeeping(force=True)
+        self._say()
+        return done
+
+    def run(self, every: timedelta | None = None, seconds: float | None = None) -> None:
+        """Run until stopped; the flow advances with the tape, or by aligned ticks."""
+        intake = threading.Thread(target=self._intake_loop, name="intake", daemon=True)
+        intake.start()
+        deadline = time.monotonic() + seconds if seconds else None
+        ticks = Ticks.starting(every, self._clock()) if every else None
+        queries = {n: i.start(self._on_tape(n, ticks is None)) for n, i in self.ingests.items()}
+        try:
+            if ticks is None:
+                self._guarded_advance()
+            while not self._stop.is_set() and (deadline is None or time.monotonic() < deadline):
+                self._turn(queries, ticks)
+                self._stop.wait(PAUSE_SECONDS)
+        finally:
+            self._stop.set()
+            intake.join()
+            for query in queries.values():
+                query.stop()
+            self._settle()
+            self._say(running=False)
+
+    def _turn(self, queries: dict[str, StreamingQuery], ticks: Ticks | None) -> None:
+        for name, query in queries.items():
+            if not query.isActive:
+                self._await(query)
+            elif self.ingests[name].batches > self.settings.housekeeping.roll_checkpoint_every_batches:
+                query.processAllAvailable()
+                query.stop()
+                self.ingests[name].roll()
+                queries[name] = self.ingests[name].start(self._on_tape(name, ticks is None))
+        if ticks is not None and ticks.due(self._clock()):
+            self._guarded_advance()
+            ticks.done(self._clock())
+            self.status.overruns = ticks.overruns
+        elif ticks is None and self.failure is not None:
+            self._guarded_advance()
+        self._say()
+
+    def _on_tape(self, name: str, asap: bool) -> Callable[[TapeBatch], None]:
+        def then(batch: TapeBatch) -> None:
+            self.flow.offer(name, batch)
+            self.intakes[name].settle(self.tapes[name].last_piece)
+            if asap:
+                self._guarded_advance()
+
+        return then
+
+    def _guarded_advance(self) -> None:
+        """Advance; a flow that fails is tried again later and never stops ingest."""
+        if time.monotonic() < self._retry_at:
+            return
+        try:
+            self._advance()
+            self.failure, self._failures = None, 0
+        except Exception as error:  # noqa: BLE001 - whatever stops the flow must not stop ingest
+            self.failure = error if isinstance(error, TapelineError) else OperationError(
+                f"the flow failed: {type(error).__name__}: {error}"
+            )  # fmt: skip
+            self._failures += 1
+            wait = min(MAX_BACK_OFF_SECONDS, 2.0 ** (self._failures - 1))
+            self._retry_at = time.monotonic() + wait
+            self._say()
+
+    def _advance(self) -> list[Published]:
+        done: list[Published] = []
+        while self.flow.waiting and not self._stop.is_set():
+            published = self.flow.advance(limit=1)
+            if not published:
+                break
+            done += published
+            self.status.note(published[0])
+            self._housekeeping()
+            self._say()
+        return done
+
+    def _housekeeping(self, force: bool = False) -> None:
+        """Between batches, in the same process: nothing else writes meanwhile."""
+        settings = self.settings.housekeeping
+        batch = self.flow.commits.published_batch
+        if batch and (force or batch % settings.balances_every_batches == 0):
+            for summary in self.plan.summaries:
+                write_balances(self.layout, summary, batch)
+        if batch and (force or batch % settings.compact_every_batches == 0):
+            for book in (*self.flow.books.values(), self.flow.commits.book):
+                tidy(book.table, settings)
+            for tape in self.tapes.values():
+                tape.tidy(settings, flown=not self.flow.waiting)
+
+    def _intake(self, name: str) -> Intake:
+        files = self.plan.pipeline.sources[name].connector
+        said = self.settings.intake
+        limits = IntakeLimits(
+            files_per_pass=said.files_per_pass,
+            records_per_piece=said.records_per_piece,
+            bytes_per_piece=said.bytes_per_piece,
+            record_bytes=said.record_bytes,
+            file_bytes=said.file_bytes,
+            settle_seconds=said.settle_seconds,
+        )
+        drop = self.settings.within(files.path)
+        drop.mkdir(parents=True, exist_ok=True)
+        form = Form(files.format, said.keep)
+        intake = Intake(drop, self.layout.intake(name), form, limits, self._clock)
+        intake.recover(self.tapes[name].last_piece, self.tapes[name].last_delivery)
+        return intake
+
+    def _intake_loop(self) -> None:
+        pause = self.settings.intake.poll_milliseconds / 1000
+        while not self._stop.is_set():
+            taken = 0
+            for name, intake in self.intakes.items():
+                try:
+                    taken += intake.take()
+                    self.status.dropped[name] = intake.waiting()
+                except OSError as error:
+                    self.status.problems[name] = f"intake: {error}"
+                else:
+                    self.status.problems.pop(name, None)
+            if not taken:
+                self._stop.wait(pause)
+
+    def _take_all(self) -> None:
+        """Take every file that is whole; one that still changes gets its time to settle."""
+        deadline = time.monotonic() + 2 * self.settings.intake.settle_seconds
+        while True:
+            taken = sum(intake.take() for intake in self.intakes.values())
+            left = sum(intake.waiting()[0] for intake in self.intakes.values())
+            if not taken and (not left or time.monotonic() > deadline):
+                return
+            if not taken:
+                time.sleep(PAUSE_SECONDS)
+
+    def _settle(self) -> None:
+        for name, intake in self.intakes.items():
+            intake.settle(self.tapes[name].last_piece)
+
+    def _say(self, running: bool = True) -> None:
+        self.status.write(self.flow, self.failure, running, self._clock())
+
+    @staticmethod
+    def _await(query: StreamingQuery) -> None:
+        query.awaitTermination()
+        failure = query.exception()
+        if failure is not None:
+            text = str(failure).split("JVM stacktrace")[0].strip()
+            raise OperationError(f"ingest stopped: {text}")

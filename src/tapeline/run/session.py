@@ -1,0 +1,81 @@
+"""The one place that builds a Spark session."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from tapeline.errors import OperationError
+from tapeline.settings import Settings
+
+# What each is for stands in docs/operate.md; the measurements behind them in benchmarks/.
+TUNING = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # A prepared plan is executed again for every batch: it must not be re-planned as it runs.
+    "spark.sql.adaptive.enabled": "false",
+    # Arrow rows become a leaf that can be exchanged, not a relation folded into the plan.
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    "spark.cleaner.referenceTracking.blocking": "false",
+}
+BARE_FILE_SYSTEM = "hadoop-bare-naked-local-fs"
+
+
+def build_session(settings: Settings, name: str = "tapeline") -> SparkSession:
+    """Start Spark on loopback with the jars that set-up fetched."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder: Any = SparkSession.builder.master(settings.spark.master).appName(name)
+    cores = "".join(c for c in settings.spark.master if c.isdigit()) or "2"
+    options = {
+        **TUNING,
+        "spark.driver.memory": settings.spark.driver_memory,
+        "spark.sql.shuffle.partitions": cores,
+    }
+    bare = find_jar(BARE_FILE_SYSTEM)
+    if bare is not None:
+        options["spark.driver.extraClassPath"] = str(bare)
+        options["spark.hadoop.fs.file.impl"] = (
+            "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
+        )
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except Exception as error:
+        raise OperationError(
+            f"Spark did not start: {error}. It needs Java 17: run 'make setup', which says how."
+        ) from error
+    return session
+
+
+def jars_folder() -> Path | None:
+    """Where set-up put the jars: $TAPELINE_JARS, else .jars here or beside the package."""
+    said = os.environ.get("TAPELINE_JARS")
+    beside = Path(__file__).parents[3] / ".jars"
+    for folder in [Path(said)] if said else [Path.cwd() / ".jars", beside]:
+        if folder.is_dir():
+            return folder
+    return None
+
+
+def find_jar(prefix: str) -> Path | None:
+    folder = jars_folder()
+    return next(iter(sorted(folder.glob(f"{prefix}*.jar"))), None) if folder else None

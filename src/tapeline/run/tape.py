@@ -1,0 +1,183 @@
+"""The tape: every record exactly as it arrived, in numbered batches that decide.
+
+A row of tape_batches decides a batch; then its pieces are hard-linked into the table and added
+under that number. A retry first finishes what is decided and leaves out pieces already listed, so
+Spark's own checkpoint may repeat or forget what it likes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tapeline.books.delta import Book, Staged, sync_folder
+from tapeline.books.layout import Layout
+from tapeline.books.query import rows_of
+from tapeline.books.schemas import TAPE_BATCHES
+from tapeline.errors import OperationError
+from tapeline.run.failpoints import reach
+from tapeline.run.pieces import PIECE_SCHEMA, describe
+from tapeline.run.steps import TAPE_LEAF
+from tapeline.settings import HousekeepingSettings
+from tapeline.watch.housekeeping import tidy
+
+LEAF_COLUMNS = [name for name in TAPE_LEAF.names if name != "ordinal"]
+
+
+@dataclass(frozen=True)
+class TapeBatch:
+    """One numbered batch of the tape."""
+
+    number: int
+    at: datetime
+    pieces: tuple[int, ...]
+    records: int
+    bytes: int
+
+
+class Tape:
+    """The writer's side of one source's tape."""
+
+    def __init__(self, layout: Layout, source: str, clock: Callable[[], datetime]) -> None:
+        self.source = source
+        self._clock = clock
+        self._accepted = layout.intake(source) / "accepted"
+        self._batches = Book(layout.tape_batches(source), TAPE_BATCHES, f"tape_batches/{source}")
+        self.book = Book(layout.tape(source), PIECE_SCHEMA, f"tape/{source}")
+        self.last_batch = 0
+        self.last_delivery = 0
+        self.records = 0
+        self._listed = Listed()
+        self._recover()
+
+    @property
+    def last_piece(self) -> int:
+        return self._listed.through
+
+    def commit(self, pieces: Iterable[Path]) -> TapeBatch | None:
+        """Put pieces on the tape as one batch; those already there are left out."""
+        fresh = sorted(p for p in pieces if int(p.stem) not in self._listed)
+        if not fresh:
+            return None
+        facts = [describe(path) for path in fresh]
+        deliveries = [asdict(d) for fact in facts for d in fact.deliveries]
+        batch = TapeBatch(
+            self.last_batch + 1,
+            self._clock(),
+            tuple(int(path.stem) for path in fresh),
+            sum(fact.records for fact in facts),
+            sum(path.stat().st_size for path in fresh),
+        )
+        row = {
+            "batch": [batch.number],
+            "at": [batch.at],
+            "pieces": [list(batch.pieces)],
+            "records": [batch.records],
+            "bytes": [batch.bytes],
+            "deliveries": [json.dumps(deliveries)],
+        }
+        rows = pa.table(row, schema=TAPE_BATCHES)
+        self._batches.append(rows, batch.number, f"{batch.number:012}.parquet")
+        reach("tape_decided")
+        self._finish(batch)
+        self._note(batch, max((int(d["delivery"]) for d in deliveries), default=0))
+        return batch
+
+    def read(self, batches: Iterable[TapeBatch]) -> pa.Table:
+        """The records of some batches, in tape order."""
+        tables = [
+            pq.read_table(self._piece(number), columns=LEAF_COLUMNS)
+            for batch in batches
+            for number in batch.pieces
+        ]
+        return pa.concat_tables(tables).combine_chunks()
+
+    def since(self, number: int) -> list[TapeBatch]:
+        """The batches behind a number."""
+        return [_tape_batch(row) for row in self._rows(number + 1)]
+
+    def release(self, batch: TapeBatch) -> None:
+        """Spark has committed the batch: the names it watched can go."""
+        for number in batch.pieces:
+            (self._accepted / f"{number:012}.parquet").unlink(missing_ok=True)
+
+    def tidy(self, settings: HousekeepingSettings, flown: bool) -> None:
+        """Compact the tape, unless the flow still needs its pieces by their names."""
+        tidy(self._batches.table, settings)
+        tidy(self.book.table, settings, flown)
+
+    def _recover(self) -> None:
+        rows = self._rows(0)
+        for row in rows:
+            last = max((int(d["delivery"]) for d in json.loads(row["deliveries"])), default=0)
+            self._note(_tape_batch(row), last)
+        if rows:
+            self._finish(_tape_batch(rows[-1]))
+
+    def _rows(self, since: int) -> list[dict[str, Any]]:
+        columns = 'batch, "at", pieces, records, bytes, deliveries'
+        return sorted(rows_of(self._batches.folder, columns, since), key=lambda row: row["batch"])
+
+    def _finish(self, batch: TapeBatch) -> None:
+        """Link and add the files of a decided batch; doing it again changes nothing."""
+        if self.book.holds(batch.number):
+            return
+        staged = []
+        for number in batch.pieces:
+            target = self._piece(number)
+            if not target.exists():
+                self._link(number, target)
+            records = pq.read_metadata(target).num_rows
+            size = target.stat().st_size
+            staged.append(Staged(self.source, target.name, records, size, batch.number))
+        sync_folder(self.book.folder)
+        self.book.add(staged, batch.number)
+
+    def _link(self, number: int, target: Path) -> None:
+        piece = self._accepted / target.name
+        try:
+            os.link(piece, target)
+        except FileNotFoundError:
+            raise OperationError(
+                f"piece {number} of '{self.source}' is on the list of the tape but its file "
+                f"{piece} is gone. Restore it from a backup, or drop its delivery again."
+            ) from None
+
+    def _piece(self, number: int) -> Path:
+        return self.book.folder / f"{number:012}.parquet"
+
+    def _note(self, batch: TapeBatch, last_delivery: int) -> None:
+        self.last_batch = batch.number
+        self.records += batch.records
+        self.last_delivery = max(self.last_delivery, last_delivery)
+        self._listed.add(batch.pieces)
+
+
+class Listed:
+    """Piece numbers on the tape: all through one number, and a few ahead of it."""
+
+    def __init__(self) -> None:
+        self.through = 0
+        self._ahead: set[int] = set()
+
+    def add(self, numbers: Iterable[int]) -> None:
+        self._ahead.update(numbers)
+        while self.through + 1 in self._ahead:
+            self.through += 1
+            self._ahead.remove(self.through)
+
+    def __contains__(self, number: int) -> bool:
+        return number <= self.through or number in self._ahead
+
+
+def _tape_batch(row: dict[str, Any]) -> TapeBatch:
+    pieces = tuple(row["pieces"])
+    return TapeBatch(row["batch"], row["at"], pieces, row["records"], row["bytes"])

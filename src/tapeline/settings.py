@@ -1,0 +1,181 @@
+"""Settings say where; code says what. tapeline.toml < TAPELINE_* environment < flags."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from tapeline.errors import DeclarationError, did_you_mean
+
+FILE = "tapeline.toml"
+PREFIX = "TAPELINE_"
+# Read elsewhere, not settings: where the jars are, the fault drills, the benchmarks' folder.
+OTHER_VARIABLES = {"TAPELINE_JARS", "TAPELINE_FAILPOINTS", "TAPELINE_BENCH"}
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """The session."""
+
+    master: str = "local[2]"
+    driver_memory: str = "2g"
+    trigger_milliseconds: int = 50
+
+
+@dataclass(frozen=True)
+class IntakeSettings:
+    """What intake takes out of a drop folder, and its limits."""
+
+    keep: str = "archive"
+    poll_milliseconds: int = 50
+    settle_seconds: float = 1.0
+    files_per_pass: int = 2_000
+    records_per_piece: int = 50_000
+    bytes_per_piece: int = 16 * 1024 * 1024
+    record_bytes: int = 1024 * 1024
+    file_bytes: int = 5 * 1024**3
+
+
+@dataclass(frozen=True)
+class FlowSettings:
+    """The limits of one batch. A tape batch is never split: the flow takes whole ones."""
+
+    pieces_per_tape_batch: int = 4
+    records_per_batch: int = 200_000
+    bytes_per_batch: int = 128 * 1024 * 1024
+    identity_keys: int = 200_000_000
+
+
+@dataclass(frozen=True)
+class HousekeepingSettings:
+    """How often the tables are tidied between batches, and how long removed files stay."""
+
+    compact_every_batches: int = 50
+    balances_every_batches: int = 50
+    compact_target_bytes: int = 16 * 1024 * 1024
+    removed_files_hours: int = 1
+    roll_checkpoint_every_batches: int = 2_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that may differ between two machines that run the same pipeline."""
+
+    project: Path = field(default_factory=Path.cwd)
+    root: Path = Path("tapeline-data")
+    spark: SparkSettings = SparkSettings()
+    intake: IntakeSettings = IntakeSettings()
+    flow: FlowSettings = FlowSettings()
+    housekeeping: HousekeepingSettings = HousekeepingSettings()
+    pipeline: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def home(self, pipeline: str) -> Path:
+        """Where a pipeline's tables and state live."""
+        return self.within(self.root) / pipeline
+
+    def within(self, path: str | Path) -> Path:
+        """A path of the project's, made absolute."""
+        return (self.project / path).absolute()
+
+
+_active = Settings()
+_asked: dict[str, set[str]] = {}
+
+
+def activate(settings: Settings) -> None:
+    """Make these the settings that `option` reads while a pipeline file is imported."""
+    global _active  # noqa: PLW0603 - one process runs one pipeline's settings
+    _active = settings
+    _asked.clear()
+
+
+def option(name: str, default: str) -> str:
+    """A setting of a pipeline's own, such as option("trades.window", "15 minutes").
+
+    It comes from [pipeline.trades] in tapeline.toml or from TAPELINE_PIPELINE_TRADES_WINDOW.
+    """
+    section, _, key = name.partition(".")
+    _asked.setdefault(section, set()).add(key)
+    variable = os.environ.get(f"{PREFIX}PIPELINE_{section}_{key}".upper())
+    return variable if variable is not None else _active.pipeline.get(section, {}).get(key, default)
+
+
+def refuse_unknown_options(settings: Settings, pipeline: str) -> None:
+    """Options of a pipeline that its file never asks for are spelling mistakes."""
+    known = _asked.get(pipeline, set())
+    for key in settings.pipeline.get(pipeline, {}):
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise DeclarationError(f"{FILE}: [pipeline.{pipeline}] has no option '{key}'.{hint}")
+
+
+def load_settings(project: Path, environment: Mapping[str, str] | None = None) -> Settings:
+    """Read tapeline.toml in the project's folder and the environment; refuse what is unknown."""
+    said: dict[str, Any] = {}
+    path = project / FILE
+    if path.exists():
+        try:
+            said = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise DeclarationError(f"{path}: {error}") from None
+    options = {
+        name: {key: str(value) for key, value in section.items()}
+        for name, section in said.pop("pipeline", {}).items()
+    }
+    settings = _fill(Settings(project=project, pipeline=options), said, str(path))
+    variables = os.environ if environment is None else environment
+    return _from_environment(settings, variables)
+
+
+def _fill(values: Any, said: Mapping[str, Any], where: str) -> Any:
+    """A copy of a settings value with what was said; sections recurse."""
+    hints = get_type_hints(type(values))
+    known = {f.name for f in fields(values)} - {"project", "pipeline"}
+    changes: dict[str, Any] = {}
+    for key, value in said.items():
+        if key not in known:
+            raise DeclarationError(f"{where}: unknown setting '{key}'.{did_you_mean(key, known)}")
+        current = getattr(values, key)
+        if is_dataclass(current):
+            if not isinstance(value, Mapping):
+                raise DeclarationError(f"{where}: '{key}' is a section: write [{key}].")
+            changes[key] = _fill(current, value, f"{where} [{key}]")
+        else:
+            changes[key] = _typed(value, hints[key], f"{where}: '{key}'")
+    return replace(values, **changes)
+
+
+def _typed(value: Any, kind: type, where: str) -> Any:
+    try:
+        if isinstance(value, bool) or (kind is int and isinstance(value, float)):
+            raise ValueError
+        typed = kind(value)
+    except (TypeError, ValueError):
+        raise DeclarationError(f"{where} must be of type {kind.__name__}, not {value!r}.") from None
+    if isinstance(typed, int | float) and typed <= 0:
+        raise DeclarationError(f"{where} must be above zero, not {value!r}.")
+    return typed
+
+
+def _from_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
+    names: dict[str, tuple[str, ...]] = {f"{PREFIX}ROOT": ("root",)}
+    for section in ("spark", "intake", "flow", "housekeeping"):
+        for item in fields(getattr(settings, section)):
+            names[f"{PREFIX}{section}_{item.name}".upper()] = (section, item.name)
+    for variable, value in environment.items():
+        if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES:
+            continue
+        if variable.startswith(f"{PREFIX}PIPELINE_"):
+            continue
+        if variable not in names:
+            hint = did_you_mean(variable, names)
+            raise DeclarationError(f"environment: unknown setting {variable}.{hint}")
+        said: dict[str, Any] = {names[variable][-1]: value}
+        if len(names[variable]) > 1:
+            said = {names[variable][0]: said}
+        settings = _fill(settings, said, f"environment {variable}")
+    return settings

@@ -1,0 +1,93 @@
+"""What a running flow says of itself, as a small file that other processes read."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import deque
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tapeline.errors import TapelineError
+
+RECENT_BATCHES = 50
+WRITE_EVERY_SECONDS = 0.2
+
+
+class StatusFile:
+    """Collects and writes the status; reading it never needs the process that wrote it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._written: datetime | None = None
+        self._recent: deque[tuple[datetime, int, float]] = deque(maxlen=RECENT_BATCHES)
+        self.overruns = 0
+        self.dropped: dict[str, tuple[int, int]] = {}
+        self.problems: dict[str, str] = {}
+
+    def note(self, published: Any) -> None:
+        """A batch was published."""
+        self._recent.append((published.at, published.records, published.seconds))
+
+    def write(
+        self, flow: Any, failure: TapelineError | None, running: bool, now: datetime
+    ) -> None:
+        """Replace the file, at most a few times a second."""
+        with self._lock:
+            recent = self._written and (now - self._written).total_seconds() < WRITE_EVERY_SECONDS
+            if recent and running and failure is None:
+                return
+            self._written = now
+            partial = self._path.with_suffix(f".{os.getpid()}")
+            partial.write_text(json.dumps(self._facts(flow, failure, running, now)))
+            partial.replace(self._path)
+
+    def _facts(
+        self, flow: Any, failure: TapelineError | None, running: bool, now: datetime
+    ) -> dict[str, Any]:
+        oldest = flow.oldest_waiting
+        batches = list(self._recent)
+        span = (batches[-1][0] - batches[0][0]).total_seconds() if len(batches) > 1 else 0.0
+        records = sum(records for _, records, _ in batches[1:])
+        seconds = sorted(seconds for _, _, seconds in batches)
+        return {
+            "pipeline": flow.plan.name,
+            "pid": os.getpid(),
+            "running": running,
+            "at": now.isoformat(),
+            "batch": flow.commits.published_batch,
+            "published_at": flow.commits.published_at and flow.commits.published_at.isoformat(),
+            "positions": dict(flow.position),
+            "lag_records": flow.waiting,
+            "lag_seconds": round((now - oldest).total_seconds(), 3) if oldest else 0.0,
+            "drop_files": sum(files for files, _ in self.dropped.values()),
+            "records_per_second": round(records / span, 1) if span else None,
+            "batch_milliseconds": round(seconds[len(seconds) // 2] * 1000) if seconds else None,
+            "overruns": self.overruns,
+            "problems": dict(self.problems),
+            "failure": str(failure) if failure else None,
+        }
+
+
+def read_status(path: Path) -> dict[str, Any] | None:
+    """The last status that was written, corrected for a process that is gone."""
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    facts["running"] = facts["running"] and _alive(facts["pid"])
+    return facts
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
