@@ -57,8 +57,8 @@ def _register_balances(
     connection.read_parquet([path for path, _, _ in files]).create_view(
         f"{summary.name}__balances", replace=True
     )
-    found = connection.execute(f"select max(_batch) from {summary.name}__balances").fetchone()
-    through = int(found[0]) if found and found[0] is not None else 0
+    (found,) = connection.execute(f"select max(_batch) from {summary.name}__balances").fetchall()
+    through = int(found[0] or 0)
     return through if through <= batch else 0
 
 

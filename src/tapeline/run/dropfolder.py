@@ -14,6 +14,7 @@ from pathlib import Path
 from tapeline.errors import OperationError
 from tapeline.run.disk import READ_SAFELY
 from tapeline.run.findings import Findings
+from tapeline.run.renames import Renames
 
 FOLDER_DEPTH = 32
 # Beyond this many files, `waiting` says "at least".
@@ -35,12 +36,16 @@ def shown(name: bytes) -> str:
 
 @dataclass(frozen=True)
 class Opened:
-    """A file in the drop folder: its path there, its own name, its folder's and its own handle."""
+    """A file in the drop folder: its path there, its own name, its folder's and its own handle.
+
+    `renamed` when it is known that a rename was the last thing that happened to it.
+    """
 
     path: bytes
     name: bytes
     folder: int
     handle: int
+    renamed: bool
 
 
 class DropFolder:
@@ -49,6 +54,8 @@ class DropFolder:
     def __init__(self, root: Path, findings: Findings) -> None:
         self._root = root
         self._findings = findings
+        self._renames = Renames()
+        self._walker = _Walker(self._tell, self._renames.watch)
         self._after = b""
 
     def page(self, limit: int) -> list[bytes]:
@@ -60,19 +67,29 @@ class DropFolder:
         with closing(_Handles()) as handles:
             found = (
                 (path <= self._after, path)
-                for path, entry in _walk(self._open_root(handles), b"", self._tell)
+                for path, entry in self._walker.files(self._open_root(handles))
                 if self._is_plain(path, entry)
             )
             paths = [path for _, path in heapq.nsmallest(limit, found)]
+        self._renames.collect()
         self._after = paths[-1] if len(paths) == limit else b""
         return paths
 
     def waiting(self) -> tuple[int, int]:
         """Files in the folder and their bytes, as far as WAITING_FILES."""
         with closing(_Handles()) as handles:
-            walked = _walk(self._open_root(handles), b"", _say_nothing)
+            walked = _Walker(_ignore, _ignore).files(self._open_root(handles))
             sizes = [_size(entry) for _, entry in islice(walked, WAITING_FILES)]
         return len(sizes), sum(sizes)
+
+    def forget(self, path: bytes) -> None:
+        """The file was taken: the next of that name is another one."""
+        self._renames.forget(path)
+        self._findings.forget(shown(path))
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._renames.close()
 
     @contextmanager
     def opened(self, path: bytes) -> Iterator[Opened | None]:
@@ -92,7 +109,7 @@ class DropFolder:
                 raise
             self._tell(*_refusal(error, path))
             return None
-        return Opened(path, name, folder, handle)
+        return Opened(path, name, folder, handle, self._renames.has(path))
 
     def _open_root(self, handles: _Handles) -> int:
         try:
@@ -128,36 +145,42 @@ class _Handles:
             os.close(self._open.pop())
 
 
-def _walk(
-    folder: int, prefix: bytes, tell: Tell, depth: int = 0
-) -> Iterator[tuple[bytes, os.DirEntry[str]]]:
-    """All that is not a folder, with its path; in no order, and never through a link."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            name = os.fsencode(entry.name)
-            if name.startswith(UNFINISHED_STARTS) or name.endswith(UNFINISHED_ENDS):
-                continue
-            if not entry.is_dir(follow_symlinks=False):
-                yield prefix + name, entry
-            elif depth < FOLDER_DEPTH:
-                yield from _walk_below(folder, prefix + name, tell, depth + 1)
-            else:
-                tell("REFUSED", prefix + name, f"folders may be nested {FOLDER_DEPTH} deep")
+class _Walker:
+    """Walks folders, in no order and never through a link."""
 
+    def __init__(self, tell: Tell, watch: Callable[[int, bytes], None]) -> None:
+        self._tell = tell
+        self._watch = watch
 
-def _walk_below(
-    folder: int, path: bytes, tell: Tell, depth: int
-) -> Iterator[tuple[bytes, os.DirEntry[str]]]:
-    name = path.rpartition(b"/")[2]
-    try:
-        below = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder)
-    except OSError as error:
-        tell(*_refusal(error, path))
-        return
-    try:
-        yield from _walk(below, path + b"/", tell, depth)
-    finally:
-        os.close(below)
+    def files(
+        self, folder: int, prefix: bytes = b"", depth: int = 0
+    ) -> Iterator[tuple[bytes, os.DirEntry[str]]]:
+        """All that is not a folder, with its path."""
+        self._watch(folder, prefix)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name = os.fsencode(entry.name)
+                if name.startswith(UNFINISHED_STARTS) or name.endswith(UNFINISHED_ENDS):
+                    continue
+                if not entry.is_dir(follow_symlinks=False):
+                    yield prefix + name, entry
+                elif depth < FOLDER_DEPTH:
+                    yield from self._below(folder, name, prefix + name, depth + 1)
+                else:
+                    self._tell("REFUSED", prefix + name, f"it is more than {FOLDER_DEPTH} deep")
+
+    def _below(
+        self, folder: int, name: bytes, path: bytes, depth: int
+    ) -> Iterator[tuple[bytes, os.DirEntry[str]]]:
+        try:
+            below = os.open(name, OPEN_FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+        except OSError as error:
+            self._tell(*_refusal(error, path))
+            return
+        try:
+            yield from self.files(below, path + b"/", depth)
+        finally:
+            os.close(below)
 
 
 def _refusal(error: OSError, path: bytes) -> tuple[str, bytes, str]:
@@ -175,5 +198,5 @@ def _size(entry: os.DirEntry[str]) -> int:
         return 0
 
 
-def _say_nothing(kind: str, path: bytes, detail: str) -> None:
+def _ignore(*_: object) -> None:
     """For walks that only count."""

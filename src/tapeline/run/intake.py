@@ -136,6 +136,7 @@ class Intake:
     def close(self) -> None:
         """Give the lock back."""
         if self._lock >= 0:
+            self._drop.close()
             os.close(self._lock)
             self._lock = -1
 
@@ -198,7 +199,7 @@ class Intake:
                 kind, detail = NOT_TAKEN[error.errno]
                 self._findings.once(kind, shown(path), f"{detail}: {error.strerror}")
                 return None
-        self._findings.forget(note.name)
+        self._drop.forget(path)
         return note
 
     def _read_unread(self) -> None:

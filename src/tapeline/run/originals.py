@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +237,7 @@ def identity(state: os.stat_result) -> tuple[int, ...]:
 
 
 def _text(note: Note) -> str:
-    return json.dumps(asdict(note), default=bytes.hex)
+    return json.dumps(vars(note), default=bytes.hex)
 
 
 def _highest(folder: Path) -> int:

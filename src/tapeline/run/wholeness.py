@@ -69,8 +69,9 @@ class Wholeness:
             return None
         state = os.fstat(opened.handle)
         # Writing sets both times at once. A rename sets ctime alone: it came after the last write.
-        renamed = answer is Lease.GRANTED and state.st_ctime_ns != state.st_mtime_ns
-        if not renamed and not self.unchanged(opened.path, state):
+        renamed = opened.renamed or state.st_ctime_ns != state.st_mtime_ns
+        finished = renamed and answer is Lease.GRANTED
+        if not finished and not self.unchanged(opened.path, state):
             return None
         self._watched.pop(opened.path, None)
         return Whole(state)

@@ -22,7 +22,7 @@ from tapeline.trades.settlement import EXCHANGE_ZONE, sessions
 from tapeline.trades.simulator import simulate
 
 # How often a played day delivers, in seconds of the player's clock.
-TICK_SECONDS = 0.5
+TICK_SECONDS = 0.25
 # A played day ends this long after the close; what arrives later comes with its last files.
 EVENING_SECONDS = 900
 
@@ -78,7 +78,7 @@ def play(
 ) -> int:
     """Play a day into a drop folder within `seconds`, and return how many records it delivered.
 
-    Every half second of `clock` each terminal that has something to send gets one small file.
+    Every quarter second of `clock` each terminal that has something to send gets one small file.
     A second call goes on where the first one was stopped, and a finished day delivers nothing.
     """
     target = Path(folder)

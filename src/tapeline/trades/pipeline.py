@@ -154,7 +154,7 @@ pipeline.view(
     """
     with windows as (
         select window_start, currency, sum(total_buy) as total_buy, sum(total_sell) as total_sell,
-               sum(trades) as trades
+               cast(sum(trades) as bigint) as trades
         from trade_summary group by window_start, currency
     )
     select market_days.day, windows.window_start, windows.currency,

@@ -1,0 +1,280 @@
+"""The command line: parses, calls, prints; decides nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tapeline.books import Books
+from tapeline.declare.duration import parse_duration
+from tapeline.errors import TapelineError
+from tapeline.plan import Plan, load_pipeline, resolve
+from tapeline.settings import Settings, load_settings
+from tapeline.show import as_csv, as_json, as_table, plain
+from tapeline.watch.audit import audit as run_audit
+from tapeline.watch.status import read_status
+
+app = typer.Typer(
+    help="Tapeline keeps the books of a stream.", no_args_is_help=True, add_completion=False
+)
+# A pipe has no width: what is piped is not cut.
+out = Console(width=None if sys.stdout.isatty() else 160)
+err = Console(stderr=True)
+
+Target = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="A pipeline file, or a module that declares one.")
+]
+TargetOption = Annotated[
+    str, typer.Option("--pipeline", "-p", help="A pipeline file, or a module that declares one.")
+]
+Project = Annotated[
+    Path, typer.Option(help="The project's folder: tapeline.toml, landing, reference data.")
+]
+Root = Annotated[Path | None, typer.Option(help="Where the books are kept.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DEFAULT_TARGET = "tapeline.trades"
+
+
+def _load(target: str, project: Path, root: Path | None) -> tuple[Plan, Settings]:
+    settings = load_settings(project.absolute())
+    if root is not None:
+        settings = replace(settings, root=root)
+    return resolve(load_pipeline(target, settings)), settings
+
+
+def _books(target: str, project: Path, root: Path | None) -> Books:
+    plan, settings = _load(target, project, root)
+    return Books(plan, settings.home(plan.name))
+
+
+def _print_json(value: Any) -> None:
+    out.print_json(json.dumps(plain(value)))
+
+
+@app.command()
+def plan(
+    pipeline: Target = DEFAULT_TARGET,
+    check: Annotated[bool, typer.Option(help="Also let Spark analyse every step.")] = False,
+    project: Project = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Say what a pipeline means, and refuse what is wrong with it, before any data is touched."""
+    found, settings = _load(pipeline, project, None)
+    if check:
+        from tapeline.run.references import rows_by_name
+        from tapeline.run.session import build_session
+        from tapeline.run.steps import prepare
+
+        prepare(build_session(settings), found, rows_by_name(found, settings.project))
+    steps: list[tuple[str, str, str, str]] = []
+    for source in found.pipeline.sources.values():
+        steps.append(("source", source.name, source.connector.path, str(source.where)))
+    for reference in found.pipeline.references.values():
+        steps.append(("reference", reference.name, reference.connector.path, str(reference.where)))
+    for step in (*found.tables, *found.summaries):
+        kind = "table" if step in found.tables else "summary"
+        steps.append((kind, step.name, ", ".join(i.name for i in step.inputs), str(step.where)))
+    steps += [("view", view.name, "", str(view.where)) for view in found.views]
+    if as_json:
+        names = ("kind", "name", "reads", "where")
+        _print_json([dict(zip(names, step, strict=True)) for step in steps])
+        return
+    table = Table("kind", "name", "reads", "declared at", title=f"pipeline {found.name}")
+    for row in steps:
+        table.add_row(*row)
+    out.print(table)
+    out.print("[green]The plan holds." + (" Spark agrees with every step." if check else ""))
+
+
+@app.command()
+def run(
+    pipeline: Target = DEFAULT_TARGET,
+    once: Annotated[bool, typer.Option("--once", help="Work off what is there, then end.")] = False,
+    every: Annotated[
+        str, typer.Option(help="When the flow advances: 'asap', or aligned ticks, '15 minutes'.")
+    ] = "asap",
+    seconds: Annotated[float | None, typer.Option(help="End after this many seconds.")] = None,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a pipeline until Ctrl-C, or once."""
+    from tapeline.run.runner import Runner
+
+    interval = None if every == "asap" else parse_duration(every)
+    found, settings = _load(pipeline, project, root)
+    if not as_json:
+        err.print(f"Starting Spark for [bold]{found.name}[/bold] ...")
+    with Runner(found, settings) as runner:
+        signal.signal(signal.SIGTERM, lambda *_: runner.stop())
+        if once:
+            done = runner.run_once()
+            facts = {
+                "batches": len(done),
+                "records": sum(p.records for p in done),
+                "batch": runner.flow.commits.published_batch,
+            }
+        else:
+            if not as_json:
+                err.print("Running; Ctrl-C stops it. See 'tapeline status' and 'tapeline report'.")
+            try:
+                runner.run(interval, seconds)
+            except KeyboardInterrupt:
+                runner.stop()
+            facts = {"batch": runner.flow.commits.published_batch}
+            if runner.failure is not None:
+                raise runner.failure
+    if as_json:
+        _print_json(facts)
+    elif once:
+        out.print(f"{facts['records']:,} records in {facts['batches']} batches; the books stand at "
+                  f"batch {facts['batch']}.")  # fmt: skip
+
+
+@app.command()
+def status(
+    pipeline: Target = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Where a flow stands: position, lag, rate, batch time, overruns."""
+    books = _books(pipeline, project, root)
+    cut = books.cut()
+    facts = read_status(books.layout.status) or {"running": False, "batch": cut.batch}
+    facts["totals"] = books.totals()
+    if as_json:
+        _print_json(facts)
+        return
+    table = Table("what", "value", title=f"pipeline {books.plan.name}", show_header=False)
+    for key, value in facts.items():
+        if key != "totals":
+            text = json.dumps(value) if isinstance(value, dict) else str(value)
+            table.add_row(key.replace("_", " "), escape(text))
+    out.print(table)
+    for name, totals in facts["totals"].items():
+        verdicts = totals.get("verdicts")
+        if verdicts:
+            out.print(f"{name}: " + ", ".join(f"{k} {v:,}" for k, v in sorted(verdicts.items())))
+
+
+@app.command()
+def report(
+    name: Annotated[str, typer.Argument(help="A summary, view or table.")],
+    form: Annotated[str, typer.Option("--format", help="table, csv or json")] = "table",
+    limit: Annotated[int, typer.Option(help="At most so many rows.")] = 10_000,
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a summary, view or table as it stands."""
+    rows = _books(pipeline, project, root).read(name).slice(0, limit)
+    if as_json or form == "json":
+        sys.stdout.write(as_json_text(rows))
+    elif form == "csv":
+        sys.stdout.write(as_csv(rows))
+    elif form == "table":
+        out.print(as_table(rows, name) if rows.num_columns else f"{name} has no entries yet.")
+    else:
+        raise typer.BadParameter(f"'{form}' is not one of table, csv, json")
+
+
+def as_json_text(rows: Any) -> str:
+    return as_json(rows) + "\n"
+
+
+@app.command()
+def audit(
+    pipeline: Target = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """The trial balance: proof that nothing is lost and nothing doubled. Exit code 4 if not."""
+    books = _books(pipeline, project, root)
+    checks = run_audit(books)
+    wrong = [check for check in checks if not check.balances]
+    if as_json:
+        _print_json({"balances": not wrong, "checks": [check.facts() for check in checks]})
+    else:
+        print_audit(out, checks, books.cut().batch)
+    if wrong:
+        raise typer.Exit(4)
+
+
+def print_audit(console: Console, checks: list[Any], batch: int) -> None:
+    table = Table("equation", "expected", "found", "", title=f"trial balance at batch {batch}")
+    for check in checks:
+        mark = "[green]=" if check.balances else f"[red]differs, first in batch {check.batch}"
+        table.add_row(check.what, check.expected, check.found, mark)
+    console.print(table)
+    wrong = sum(not check.balances for check in checks)
+    console.print(f"[red]{wrong} equations do not hold." if wrong else "[green]The books balance.")
+
+
+@app.command()
+def simulate(
+    folder: Annotated[Path, typer.Option(help="The drop folder.")] = Path("landing"),
+    trades: Annotated[int, typer.Option(help="How many trades the day has.")] = 20_000,
+    seconds: Annotated[float, typer.Option(help="Play the day in so many seconds.")] = 60.0,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same day.")] = 1,
+    reference: Annotated[Path, typer.Option(help="Reference data goes here.")] = Path("reference"),
+    day: Annotated[str | None, typer.Option(help="The trading day, e.g. 2026-11-13.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Play a trading day into a drop folder; the truth about it is written beside it first."""
+    from tapeline.demo import play_day
+
+    on = date.fromisoformat(day) if day else datetime.now(UTC).date()
+    sent = play_day(folder, reference, on, trades=trades, seconds=seconds, seed=seed)
+    if as_json:
+        _print_json({"records": sent, "folder": str(folder)})
+    else:
+        out.print(f"{sent:,} records sent to {folder}.")
+
+
+@app.command()
+def demo(
+    seconds: Annotated[float | None, typer.Option(help="End after this many seconds.")] = None,
+    folder: Annotated[Path, typer.Option(help="The demo's own project folder.")] = Path("demo"),
+    trades: Annotated[int, typer.Option(help="How many trades the day has.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same day.")] = 1,
+) -> None:
+    """A brokerage's trading day, live: simulator, pipeline and the trade summary."""
+    from tapeline.demo import Demo
+
+    settings = load_settings(folder.absolute())
+    found = resolve(load_pipeline(DEFAULT_TARGET, settings))
+    live = Demo(found, settings, out, trades, seed)
+    live.run(seconds)
+    books = Books(found, settings.home(found.name))
+    out.print(as_table(books.read("running_totals"), "running totals"))
+    out.print(as_table(books.read("due"), "due for settlement"))
+    checks = run_audit(books)
+    print_audit(out, checks, books.cut().batch)
+    if not all(check.balances for check in checks):
+        raise typer.Exit(4)
+
+
+def main() -> None:
+    """Run the command line; errors end it with their own exit code."""
+    try:
+        app(standalone_mode=True)
+    except TapelineError as error:
+        err.print("[red]error:[/red]", escape(str(error)), soft_wrap=True)
+        raise SystemExit(error.exit_code) from None
+
+
+if __name__ == "__main__":
+    main()

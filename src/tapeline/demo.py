@@ -1,0 +1,210 @@
+"""The demo: a simulated trading day, the trades pipeline, and its summary live in the terminal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+
+from tapeline.books import Books
+from tapeline.errors import TapelineError
+from tapeline.plan import Plan
+from tapeline.run.runner import Runner, now
+from tapeline.settings import Settings
+from tapeline.show import readable
+from tapeline.trades.delivery import play, write_truth
+from tapeline.trades.reference import read_instruments, write_reference
+from tapeline.trades.settlement import latest_session
+from tapeline.trades.simulator import Day, simulate
+from tapeline.watch.status import read_status
+
+MAIN_CURRENCY = "USD"
+WINDOWS_SHOWN = 14
+REFRESH_SECONDS = 0.5
+PLAIN_EVERY_SECONDS = 5.0
+DAY_SECONDS = 300.0
+
+
+def play_day(
+    folder: Path,
+    reference: Path,
+    today: date,
+    *,
+    trades: int,
+    seconds: float,
+    seed: int,
+    sleep: Callable[[float], None] = time.sleep,
+) -> int:
+    """Play the latest trading day before today; what it will send is written down first."""
+    on = latest_session(today)
+    write_reference(reference, years=(on.year - 1, on.year + 1))
+    instruments = read_instruments(reference / "instruments.csv")
+    day = Day(seed=seed, date=on, trades=trades, instruments=len(instruments))
+    truth = reference / f"truth-{on}-{seed}-{trades}.jsonl"
+    if not truth.exists():
+        write_truth(simulate(day, instruments), truth)
+    return play(day, folder, seconds, sleep, time.monotonic, instruments)
+
+
+class Stopped(Exception):
+    """The demo ends while the simulator sleeps."""
+
+
+class Demo:
+    """Simulator, pipeline and view in one process."""
+
+    def __init__(
+        self, plan: Plan, settings: Settings, console: Console, trades: int, seed: int
+    ) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._console = console
+        self._trades = trades
+        self._seed = seed
+        self._stop = threading.Event()
+        self._books = Books(plan, settings.home(plan.name))
+
+    def run(self, seconds: float | None) -> None:
+        """Run for so many seconds, or until Ctrl-C."""
+        self._settings.project.mkdir(parents=True, exist_ok=True)
+        self._console.print("[1/3] Reference data: instruments, clients, settlement calendar")
+        reference = self._settings.within("reference")
+        write_reference(reference, years=(now().year - 1, now().year + 1))
+        self._console.print("[2/3] Starting Spark and preparing the steps (about ten seconds)")
+        with Runner(self._plan, self._settings) as runner:
+            length = (seconds * 0.7) if seconds else DAY_SECONDS
+            self._console.print(
+                f"[3/3] Playing a trading day of {self._trades:,} trades in {length:.0f} s; "
+                "Ctrl-C stops, starting again goes on"
+            )
+            threads = [
+                threading.Thread(target=self._simulate, args=(reference, length), daemon=True),
+                threading.Thread(target=self._run, args=(runner,), daemon=True),
+            ]
+            for thread in threads:
+                thread.start()
+            try:
+                self._watch(time.monotonic() + seconds if seconds else None)
+            except KeyboardInterrupt:
+                self._console.print("Stopping ...")
+            finally:
+                self._stop.set()
+                runner.stop()
+                for thread in threads:
+                    thread.join()
+            if runner.failure is not None:
+                raise runner.failure
+
+    def _simulate(self, reference: Path, length: float) -> None:
+        def sleep(seconds: float) -> None:
+            if self._stop.wait(seconds):
+                raise Stopped
+
+        landing = self._settings.within("landing")
+        try:
+            play_day(landing, reference, now().date(), trades=self._trades, seconds=length,
+                     seed=self._seed, sleep=sleep)  # fmt: skip
+        except Stopped:
+            return
+
+    def _run(self, runner: Runner) -> None:
+        try:
+            runner.run()
+        except TapelineError as error:
+            runner.failure = error
+            self._stop.set()
+
+    def _watch(self, deadline: float | None) -> None:
+        def over() -> bool:
+            return self._stop.is_set() or (deadline is not None and time.monotonic() > deadline)
+
+        if not self._console.is_terminal:
+            while not over():
+                self._stop.wait(PLAIN_EVERY_SECONDS)
+                self._console.print(self._line())
+            return
+        with Live(self._view(), console=self._console, screen=False, auto_refresh=False) as live:
+            while not over():
+                self._stop.wait(REFRESH_SECONDS)
+                live.update(self._view(), refresh=True)
+
+    def _line(self) -> str:
+        counts = self._counts()
+        state = read_status(self._books.layout.status) or {}
+        words = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        return (
+            f"batch {state.get('batch', 0)}: {words}; lag {state.get('lag_records', 0)} records, "
+            f"{state.get('lag_seconds', 0):.1f} s; batch {state.get('batch_milliseconds')} ms"
+        )
+
+    def _counts(self) -> dict[str, int]:
+        totals = self._books.totals()
+        trades = totals.get("trades", {})
+        verdicts = trades.get("verdicts", {})
+        behind = totals.get("enriched_trades", {}).get("verdicts", {})
+        return {
+            "arrived": sum(verdicts.values()),
+            "kept": verdicts.get("kept", 0),
+            "duplicate": verdicts.get("duplicate", 0),
+            "quarantined": verdicts.get("quarantined", 0) + behind.get("quarantined", 0),
+            "late": trades.get("causes", {}).get("late", 0),
+        }
+
+    def _view(self) -> Group:
+        state = read_status(self._books.layout.status) or {}
+        cut = self._books.cut()
+        if not cut.batch:
+            return Group(Panel("Waiting for the first trades ...", title="trade summary"))
+        windows = self._books.read("running_totals").to_pylist()
+        due = self._books.read("due").to_pylist()
+        head = (
+            f"batch [bold]{cut.batch}[/bold]   published {_clock(cut.at)}   "
+            f"lag {state.get('lag_records', 0):,} records, {state.get('lag_seconds', 0):.1f} s   "
+            f"batch time {state.get('batch_milliseconds') or 0} ms   "
+            f"{state.get('records_per_second') or 0:,.0f} records/s"
+        )
+        counts = "   ".join(f"{k} [bold]{v:,}[/bold]" for k, v in self._counts().items())
+        shown = Group(head, counts, _windows(windows), _due(due))
+        if state.get("failure"):
+            shown = Group(f"[red]{state['failure']}", shown)
+        return Group(Panel(shown, title=f"trade summary, {MAIN_CURRENCY}"))
+
+
+def _windows(rows: list[dict[str, Any]]) -> Table:
+    table = Table(
+        "window (UTC)", "total buy", "total sell", "net to settle", "running buy", "running sell",
+        "running net", "trades",
+    )  # fmt: skip
+    for column in table.columns[1:]:
+        column.justify = "right"
+    names = ("total_buy", "total_sell", "net_to_settle", "running_buy", "running_sell",
+             "running_net", "trades")  # fmt: skip
+    main = [row for row in rows if row["currency"] == MAIN_CURRENCY]
+    for row in main[-WINDOWS_SHOWN:]:
+        start: datetime = row["window_start"]
+        table.add_row(f"{start:%Y-%m-%d %H:%M}", *[readable(row[name]) for name in names])
+    return table
+
+
+def _due(rows: list[dict[str, Any]]) -> Table:
+    table = Table("settles on", "currency", "net to settle", "fees", "due", "", title="due")
+    for column in table.columns[2:5]:
+        column.justify = "right"
+    largest = sorted(rows, key=lambda row: abs(Decimal(row["due"])), reverse=True)[:6]
+    for row in sorted(largest, key=lambda row: (row["settles_on"], row["currency"])):
+        values = [readable(row[name]) for name in ("net_to_settle", "fees", "due")]
+        table.add_row(str(row["settles_on"]), row["currency"], *values, row["direction"])
+    return table
+
+
+def _clock(moment: datetime | None) -> str:
+    return f"{moment:%H:%M:%S}" if moment else "-"

@@ -1,0 +1,85 @@
+"""Rows as people and programs want to see them: a table, CSV, or JSON with exact numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from rich.table import Table
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON holds it: money is text, never a float."""
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
+
+
+def as_json(rows: pa.Table) -> str:
+    return json.dumps([plain(row) for row in rows.to_pylist()], indent=2, ensure_ascii=False)
+
+
+def as_csv(rows: pa.Table) -> str:
+    """CSV whose text cells cannot start a formula in a spreadsheet."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(rows.column_names)
+    for row in rows.to_pylist():
+        writer.writerow([_cell(value) for value in row.values()])
+    return out.getvalue()
+
+
+def as_table(rows: pa.Table, title: str = "") -> Table:
+    """A terminal table: numbers to the right, thousands apart."""
+    table = Table(title=title or None, title_justify="left", header_style="bold")
+    for field in rows.schema:
+        right = pa.types.is_decimal(field.type) or pa.types.is_integer(field.type)
+        table.add_column(field.name, justify="right" if right else "left")
+    for row in rows.to_pylist():
+        table.add_row(*[readable(value) for value in row.values()])
+    return table
+
+
+def readable(value: Any) -> str:
+    """A value for people; never markup."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Decimal | int):
+        return f"{value:,}" if isinstance(value, int) else f"{_short(value):,f}"
+    if isinstance(value, datetime):
+        text = value.strftime("%Y-%m-%d %H:%M:%S")
+        return text.removesuffix(":00")
+    return str(plain(value)).replace("[", r"\[")
+
+
+def _short(value: Decimal) -> Decimal:
+    """Without zeros behind the second decimal."""
+    exponent = value.normalize().as_tuple().exponent
+    places = max(2, -exponent) if isinstance(exponent, int) else 2
+    return value.quantize(Decimal(1).scaleb(-places))
+
+
+def _cell(value: Any) -> Any:
+    text = plain(value)
+    if isinstance(value, str) and text.startswith(FORMULA):
+        return "'" + text
+    return text
