@@ -62,14 +62,17 @@ class Trial:
         root: Path,
         project: Path | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        like: Trial | None = None,
     ) -> None:
+        """`like` is an earlier trial of the same pipeline and references: its steps are reused."""
         self.settings = Settings(project=project or root, root=root / "books")
         self.plan = resolve(pipeline)
         self.clock = clock
         home = self.settings.home(pipeline.name)
         self._accepted = Layout(home)
         self.tapes = {name: Tape(self._accepted, name, clock) for name in pipeline.sources}
-        self.flow = Flow(spark(), self.plan, self.settings, self.tapes, clock)
+        steps = like.flow.steps if like else None
+        self.flow = Flow(spark(), self.plan, self.settings, self.tapes, clock, steps)
         self.books = Books(self.plan, home)
         self._next_piece = {name: tape.last_piece + 1 for name, tape in self.tapes.items()}
 

@@ -18,8 +18,10 @@ from tapeline.declare import Field, Table
 MAX_CSV_COLUMNS = 256
 END_OF_ROW = "\u0001end"
 FAULT_SEPARATOR = "\n"
+UNREADABLE = "the record is"
 UNIT_SEPARATOR = "\x1f"
 NOTHING = "\x00"
+KEPT = ("_part", "_at", "_arrived_at", "_ordinal")
 INTEGER_BOUNDS = {
     "tinyint": 2**7,
     "smallint": 2**15,
@@ -37,29 +39,28 @@ def decode(tape: DataFrame, files: Files, table: Table) -> DataFrame:
     it arrived, its faults, its key and the hash of its content.
     """
     key, time = table.key, table.time
-    text = F.col("raw").cast("string")
-    whole = tape.withColumn("_text", F.when(F.is_valid_utf8(text), text))
+    # Names of the tape's own columns start with '_': a record may have a field of any other name.
+    own = tape.select(*[F.col(name).alias(f"_{name}") for name in tape.columns])
+    text = F.col("_raw").cast("string")
+    whole = own.withColumn("_text", F.when(F.is_valid_utf8(text), text))
     parsed = _parse(whole, files)
     names = [field.name for field in files.fields]
     values = {field.name: _value(field, files.zone) for field in files.fields}
     faults = F.concat_ws(
         FAULT_SEPARATOR,
-        F.col("fault"),
+        F.col("_fault"),
         F.when(F.col("_text").isNull(), F.lit("the record is not UTF-8")),
         _shape_fault(files),
         *[_fault(field, values[field.name], files.zone) for field in files.fields],
     )
-    kept = [*[F.col(name) for name in ("part", "at", "arrived_at", "ordinal")], faults.alias("_faults")]
-    typed = parsed.select(*kept, *[values[name].alias(name) for name in names])
+    typed = parsed.select(
+        *KEPT, faults.alias("_faults"), *[values[name].alias(name) for name in names]
+    )  # fmt: skip
     # The time of a repeat may differ: it is left out of what makes two records the same.
     content = [name for name in names if name != time]
     position = F.struct(
         F.lit(table.stream).alias("source"),
-        F.col("part"),
-        F.col("at"),
-        F.col("arrived_at"),
-        F.col("_faults").alias("faults"),
-        F.col("ordinal"),
+        *[F.col(name).alias(name[1:]) for name in (*KEPT, "_faults")],
         _key_text(key).alias("key"),
         F.when(_key_text(key).isNotNull(), F.xxhash64(_key_text(key))).alias("key_hash"),
         _content_hash(content).alias("content_hash"),
@@ -69,7 +70,7 @@ def decode(tape: DataFrame, files: Files, table: Table) -> DataFrame:
 
 def _parse(tape: DataFrame, files: Files) -> DataFrame:
     """One column of text per field, `_shape` saying what is wrong with the whole record."""
-    kept = ["part", "at", "arrived_at", "ordinal", "fault", "_text"]
+    kept = [*KEPT, "_fault", "_text"]
     names = [field.name for field in files.fields]
     if files.format == "text":
         return tape.select(*kept, F.col("_text").alias("value"))
@@ -88,10 +89,10 @@ def _parse_csv(tape: DataFrame, kept: list[str], names: list[str]) -> DataFrame:
     mark = F.lit("," + END_OF_ROW)
 
     def cells(text: Column) -> Column:
-        row = F.from_csv(F.concat(text, mark), columns, {"mode": "PERMISSIVE"})
+        row = F.from_csv(F.concat(text, mark), columns, {"mode": "PERMISSIVE", "escape": '"'})
         return F.array(*[row.getField(f"c{i}") for i in range(width)])
 
-    header = F.col("header").cast("string")
+    header = F.col("_header").cast("string")
     cut = tape.select(*kept, cells(F.col("_text")).alias("_cells"), cells(header).alias("_names"))
     ended = cut.select(
         *kept,

@@ -132,21 +132,21 @@ class Reading:
     def _content(self) -> Iterator[bytes]:
         """The bytes to split: out of their container, without a byte order mark."""
         chunks = self._raw()
-        first = next(chunks, b"")
-        chunks = _chain(first, chunks)
-        if first.startswith(GZIP):
+        magic = os.pread(self._handle, min(4, self._size), 0)
+        if magic.startswith(GZIP):
             chunks = _unpacked(chunks, self._limits)
-        elif first.startswith(PARQUET) and os.pread(self._handle, 4, self._size - 4) == PARQUET:
+        elif magic == PARQUET and os.pread(self._handle, 4, self._size - 4) == PARQUET:
             raise UnfitError("it is a Parquet file; declare the source with format 'parquet'")
         head = b""
         while len(head) < HEAD_BYTES and (chunk := next(chunks, b"")):
             head += chunk
-        for magic, reason in FOREIGN:
-            if head.startswith(magic):
+        for beginning, reason in FOREIGN:
+            if head.startswith(beginning):
                 raise UnfitError(reason)
         if head.startswith(GZIP):
             raise UnfitError("it is gzip inside gzip; compress it once")
-        yield from _chain(head.removeprefix(UTF8_MARK), chunks)
+        yield head.removeprefix(UTF8_MARK)
+        yield from chunks
 
     def _raw(self) -> Iterator[bytes]:
         digest = hashlib.sha256()
@@ -156,10 +156,9 @@ class Reading:
         self.sha256 = digest.hexdigest()
 
     def _rows(self) -> Iterator[Lines]:
-        first = b""
-        for chunk in self._raw():
-            first = first or chunk[:4]
-        if first != PARQUET:
+        for _ in self._raw():
+            pass  # for its sha256
+        if os.pread(self._handle, 4, 0) != PARQUET:
             raise UnfitError("it is not a Parquet file, which the source was declared to hold")
         number = 1
         try:
@@ -187,12 +186,6 @@ def _chunks(handle: int, size: int) -> Iterator[bytes]:
             raise UnfitError(f"it shrank from {size:,} to {offset:,} bytes once it was taken")
         offset += len(chunk)
         yield chunk
-
-
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    if first:
-        yield first
-    yield from rest
 
 
 def _unpacked_limit(packed_bytes: int, limits: IntakeLimits) -> int:

@@ -79,7 +79,8 @@ class DropFolder:
         """Files in the folder and their bytes, as far as WAITING_FILES."""
         with closing(_Handles()) as handles:
             walked = _Walker(_ignore, _ignore).files(self._open_root(handles))
-            sizes = [_size(entry) for _, entry in islice(walked, WAITING_FILES)]
+            plain = (entry for _, entry in walked if entry.is_file(follow_symlinks=False))
+            sizes = [_size(entry) for entry in islice(plain, WAITING_FILES)]
         return len(sizes), sum(sizes)
 
     def forget(self, path: bytes) -> None:

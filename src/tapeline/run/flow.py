@@ -50,7 +50,13 @@ class Flow:
     """One flow per pipeline; it holds its position in its own books and has no checkpoint."""
 
     def __init__(
-        self, session: SparkSession, plan: Plan, settings: Settings, tapes: dict[str, Tape], clock: Clock
+        self,
+        session: SparkSession,
+        plan: Plan,
+        settings: Settings,
+        tapes: dict[str, Tape],
+        clock: Clock,
+        steps: Steps | None = None,
     ) -> None:
         self.plan = plan
         self.settings = settings
@@ -61,7 +67,8 @@ class Flow:
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="books")
         self.layout = Layout(settings.home(plan.name))
         self.references = References(plan, self.layout, settings.project)
-        self.steps: Steps = prepare(session, plan, self.references.rows)
+        # Steps that were prepared for the same plan and references may be given.
+        self.steps: Steps = steps or prepare(session, plan, self.references.rows)
         self.commits = Commits(self.layout.commits)
         self.books = self._open_books()
         self._refuse_changed_code()

@@ -66,17 +66,18 @@ class Intake:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         _refuse_nesting(drop, home)
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = hold(home / ".lock", f"the intake at {home}")
         self._home = home
+        with self._in_words():
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._originals = Originals(home, form.keep)
+            self._shelf = Shelf(home)
+            self._lock = hold(home / ".lock", f"the intake at {home}")
         self._form = form
         self._limits = limits
         self._clock = clock
         self._findings = Findings(home / "findings.jsonl", clock)
         self._drop = DropFolder(drop, self._findings)
         self._wholeness = Wholeness(form, limits, monotonic, self._findings)
-        self._originals = Originals(home, form.keep)
-        self._shelf = Shelf(home)
         self._packer = Packer(self._shelf, limits, clock, self._publish)
         self._turn = threading.Lock()
         self._sound = False  # what is in memory agrees with what is on disk

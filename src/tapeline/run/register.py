@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tapeline.books.schemas import POSITION
 from tapeline.declare.duration import parse_duration
 from tapeline.errors import OperationError, TapelineBug
-from tapeline.run.decode import FAULT_SEPARATOR
+from tapeline.run.decode import FAULT_SEPARATOR, UNREADABLE
 from tapeline.run.identity import CONFLICT, DUPLICATE, Identity, Records
 from tapeline.run.steps import CARRIED, JUDGED, TableStep
 
@@ -105,13 +105,18 @@ def judge_batch(
 
 
 def _rule_verdicts(step: TableStep, out: pa.Table, ordinal: Numbers, bench: Bench) -> None:
-    """Faults and broken rules, found by Spark."""
+    """Faults and broken rules, found by Spark. What cannot be read breaks no rules besides."""
     position = out["_position"].combine_chunks()
+    unreadable: set[int] = set()
     if step.faults is not None:
         for row in _marked(pc.struct_field(position, "faults")):
-            text = position[row]["faults"].as_py()
-            bench.give(int(ordinal[row]), "quarantined", text.split(FAULT_SEPARATOR))
+            faults = position[row]["faults"].as_py().split(FAULT_SEPARATOR)
+            bench.give(int(ordinal[row]), "quarantined", faults)
+            if faults[0].startswith(UNREADABLE):
+                unreadable.add(int(ordinal[row]))
     for row in _marked(out["_fail"]):
+        if int(ordinal[row]) in unreadable:
+            continue
         record = position[row].as_py()
         raise OperationError(
             f"{step.table.where}: {step.table.name}() must stop at a record that breaks "
@@ -119,8 +124,9 @@ def _rule_verdicts(step: TableStep, out: pa.Table, ordinal: Numbers, bench: Benc
             f"{record['at']}. Correct the rule or the record; nothing of this batch was decided."
         )
     for row in _marked(out["_quarantine"]):
-        reasons = out["_quarantine"][row].as_py().split(FAULT_SEPARATOR)
-        bench.give(int(ordinal[row]), "quarantined", reasons)
+        if int(ordinal[row]) not in unreadable:
+            reasons = out["_quarantine"][row].as_py().split(FAULT_SEPARATOR)
+            bench.give(int(ordinal[row]), "quarantined", reasons)
     for row in _marked(out["_drop"]):
         reasons = out["_drop"][row].as_py().split(FAULT_SEPARATOR)
         bench.give(int(ordinal[row]), "dropped", reasons)

@@ -36,6 +36,11 @@ def take_apart(result: DataFrame, summary: Summary) -> tuple[DataFrame, list[str
             continue
         inner = expression.child() if expression.nodeName() == "Alias" else expression
         if inner.getClass().getSimpleName() != "AggregateExpression":
+            if _aggregates(inner):
+                raise DeclarationError(
+                    f"{summary.where}: {summary.name}(): '{name}' is {inner.sql()}, which does not "
+                    f"add up. {ADVICE}"
+                )
             columns.append((name, inner))
             finish[name] = F.col(f"`{name}`")
             continue
@@ -148,6 +153,13 @@ def _java_list(session: Any, items: list[Any]) -> Any:
     for item in items:
         values.add(item)
     return values
+
+
+def _aggregates(expression: Any) -> bool:
+    """Whether an aggregate hides inside an expression."""
+    return expression.getClass().getSimpleName() == "AggregateExpression" or any(
+        _aggregates(child) for child in _each(expression.children())
+    )
 
 
 def _each(sequence: Any) -> list[Any]:

@@ -1,0 +1,46 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tapeline import testing
+
+FIXTURES = Path(__file__).parent / "fixtures"
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+# A machine's own settings must not reach the tests.
+for name in [n for n in os.environ if n.startswith("TAPELINE_") and n != "TAPELINE_JARS"]:
+    del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = testing.spark()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def fixtures() -> Path:
+    return FIXTURES
+
+
+@pytest.fixture
+def shared() -> Path:
+    """Input that may be read from beside the checkout but not committed."""
+    if not SHARED.exists():
+        pytest.skip("../shared/data is not beside this checkout")
+    return SHARED
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need the JVM say so by using it."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
