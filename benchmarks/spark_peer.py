@@ -142,18 +142,22 @@ def good_trades(lines: DataFrame, currencies: list[str]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812
 
     known = F.col("currency").isNull() | F.col("currency").isin(currencies)
-    return lines.where(" and ".join(f"({rule})" for rule in RULES)).where(known).selectExpr(
-        "trade_id",
-        "cast(traded_at as timestamp) as traded_at",
-        "upper(side) as side",
-        "instrument",
-        "cast(quantity as decimal(18,6)) as quantity",
-        "cast(price as decimal(18,8)) as price",
-        "currency",
-        "client",
-        "upper(terminal) as terminal",
-        "cast(coalesce(fees, '0') as decimal(20,4)) as fees",
-        "arrived_at",
+    return (
+        lines.where(" and ".join(f"({rule})" for rule in RULES))
+        .where(known)
+        .selectExpr(
+            "trade_id",
+            "cast(traded_at as timestamp) as traded_at",
+            "upper(side) as side",
+            "instrument",
+            "cast(quantity as decimal(18,6)) as quantity",
+            "cast(price as decimal(18,8)) as price",
+            "currency",
+            "client",
+            "upper(terminal) as terminal",
+            "cast(coalesce(fees, '0') as decimal(20,4)) as fees",
+            "arrived_at",
+        )
     )
 
 

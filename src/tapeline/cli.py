@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,11 +76,14 @@ def plan(
         from tapeline.run.steps import prepare
 
         prepare(build_session(settings), found, rows_by_name(found, settings.project))
-    steps: list[tuple[str, str, str, str]] = []
-    for source in found.pipeline.sources.values():
-        steps.append(("source", source.name, source.connector.path, str(source.where)))
-    for reference in found.pipeline.references.values():
-        steps.append(("reference", reference.name, reference.connector.path, str(reference.where)))
+    steps = [
+        (kind, item.name, item.connector.path, str(item.where))
+        for kind, items in (
+            ("source", found.pipeline.sources),
+            ("reference", found.pipeline.references),
+        )
+        for item in items.values()
+    ]
     for step in (*found.tables, *found.summaries):
         kind = "table" if step in found.tables else "summary"
         steps.append((kind, step.name, ", ".join(i.name for i in step.inputs), str(step.where)))
@@ -234,10 +237,10 @@ def simulate(
     as_json: AsJson = False,
 ) -> None:
     """Play a trading day into a drop folder; the truth about it is written beside it first."""
-    from tapeline.demo import play_day
+    from tapeline.demo import latest_day, play_day
 
-    on = date.fromisoformat(day) if day else datetime.now(UTC).date()
-    sent = play_day(folder, reference, on, trades=trades, seconds=seconds, seed=seed)
+    today = date.fromisoformat(day) + timedelta(days=1) if day else datetime.now(UTC).date()
+    sent = play_day(folder, reference, latest_day(today, trades, seed), seconds)
     if as_json:
         _print_json({"records": sent, "folder": str(folder)})
     else:

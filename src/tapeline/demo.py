@@ -37,22 +37,22 @@ DAY_SECONDS = 300.0
 def play_day(
     folder: Path,
     reference: Path,
-    today: date,
-    *,
-    trades: int,
+    day: Day,
     seconds: float,
-    seed: int,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Play the latest trading day before today; what it will send is written down first."""
-    on = latest_session(today)
-    write_reference(reference, years=(on.year - 1, on.year + 1))
+    """Play a trading day into a folder; what it will send is written down first."""
+    write_reference(reference, years=(day.date.year - 1, day.date.year + 1))
     instruments = read_instruments(reference / "instruments.csv")
-    day = Day(seed=seed, date=on, trades=trades, instruments=len(instruments))
-    truth = reference / f"truth-{on}-{seed}-{trades}.jsonl"
+    truth = reference / f"truth-{day.date}-{day.seed}-{day.trades}.jsonl"
     if not truth.exists():
         write_truth(simulate(day, instruments), truth)
     return play(day, folder, seconds, sleep, time.monotonic, instruments)
+
+
+def latest_day(today: date, trades: int, seed: int) -> Day:
+    """The latest trading day before today: an accelerated day must not be from the future."""
+    return Day(seed=seed, date=latest_session(today), trades=trades)
 
 
 class Stopped(Exception):
@@ -68,8 +68,7 @@ class Demo:
         self._plan = plan
         self._settings = settings
         self._console = console
-        self._trades = trades
-        self._seed = seed
+        self._day = latest_day(now().date(), trades, seed)
         self._stop = threading.Event()
         self._books = Books(plan, settings.home(plan.name))
 
@@ -83,7 +82,7 @@ class Demo:
         with Runner(self._plan, self._settings) as runner:
             length = (seconds * 0.7) if seconds else DAY_SECONDS
             self._console.print(
-                f"[3/3] Playing a trading day of {self._trades:,} trades in {length:.0f} s; "
+                f"[3/3] Playing a trading day of {self._day.trades:,} trades in {length:.0f} s; "
                 "Ctrl-C stops, starting again goes on"
             )
             threads = [
@@ -111,8 +110,7 @@ class Demo:
 
         landing = self._settings.within("landing")
         try:
-            play_day(landing, reference, now().date(), trades=self._trades, seconds=length,
-                     seed=self._seed, sleep=sleep)  # fmt: skip
+            play_day(landing, reference, self._day, length, sleep)
         except Stopped:
             return
 

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from tapeline.errors import DeclarationError, did_you_mean
 
@@ -30,7 +30,7 @@ class SparkSettings:
 class IntakeSettings:
     """What intake takes out of a drop folder, and its limits."""
 
-    keep: str = "archive"
+    keep: Literal["archive", "delete"] = "archive"
     poll_milliseconds: int = 50
     settle_seconds: float = 1.0
     files_per_pass: int = 2_000
@@ -149,7 +149,12 @@ def _fill(values: Any, said: Mapping[str, Any], where: str) -> Any:
     return replace(values, **changes)
 
 
-def _typed(value: Any, kind: type, where: str) -> Any:
+def _typed(value: Any, kind: Any, where: str) -> Any:
+    choices = get_args(kind)
+    if choices:
+        if value not in choices:
+            raise DeclarationError(f"{where} must be one of {', '.join(choices)}, not {value!r}.")
+        return value
     try:
         if isinstance(value, bool) or (kind is int and isinstance(value, float)):
             raise ValueError

@@ -33,6 +33,7 @@ from tapeline.run.flow import Flow, Published
 from tapeline.run.lines import Lines
 from tapeline.run.pieces import DeliveryPart, Part, write_piece
 from tapeline.run.session import build_session
+from tapeline.run.steps import Steps
 from tapeline.run.tape import Tape
 from tapeline.settings import Settings
 
@@ -71,8 +72,8 @@ class Trial:
         home = self.settings.home(pipeline.name)
         self._accepted = Layout(home)
         self.tapes = {name: Tape(self._accepted, name, clock) for name in pipeline.sources}
-        steps = like.flow.steps if like else None
-        self.flow = Flow(spark(), self.plan, self.settings, self.tapes, clock, steps)
+        steps: Steps | None = like.flow.steps if like else None
+        self.flow: Flow = Flow(spark(), self.plan, self.settings, self.tapes, clock, steps)
         self.books = Books(self.plan, home)
         self._next_piece = {name: tape.last_piece + 1 for name, tape in self.tapes.items()}
 

@@ -177,7 +177,9 @@ def through_the_drop_folder(tmp_path: Path, file: Path, spark: Any) -> list[dict
     settings = Settings(project=tmp_path, root=tmp_path / "books")
     with Runner(plan, settings, session=spark) as runner:
         runner.run_once()
-    rows: list[dict[str, Any]] = Books(plan, settings.home("market")).read("trade_summary").to_pylist()
+    rows: list[dict[str, Any]] = (
+        Books(plan, settings.home("market")).read("trade_summary").to_pylist()
+    )
     return rows
 
 

@@ -113,7 +113,7 @@ def test_a_key_must_be_a_column_of_the_source() -> None:
     def rows(raw: Stream) -> object:
         return raw
 
-    with pytest.raises(DeclarationError, match="the key 'idd'.*Did you mean 'id'"):
+    with pytest.raises(DeclarationError, match=r"the key 'idd'.*Did you mean 'id'"):
         resolve(pipeline)
 
 

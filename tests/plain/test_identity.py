@@ -17,7 +17,9 @@ HASHES = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30)
 
 
 @given(st.lists(HASHES, max_size=8), HASHES)
-def test_the_index_finds_exactly_what_was_added(batches: list[list[int]], wanted: list[int]) -> None:
+def test_the_index_finds_exactly_what_was_added(
+    batches: list[list[int]], wanted: list[int]
+) -> None:
     index = KeyIndex(10_000)
     for number, hashes in enumerate(batches):
         index.add(np.array(hashes, dtype=np.int64), np.full(len(hashes), number, dtype=np.int64))

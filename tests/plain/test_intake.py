@@ -438,7 +438,7 @@ def test_mistakes_of_those_who_set_it_up_are_refused(tmp_path):
         Intake(tmp_path, tmp_path / "home", Form("json"), IntakeLimits(), lambda: NOON)
     desk = Desk(tmp_path)
     intake = Intake(desk.drop, desk.home, desk.form, desk.limits, lambda: NOON)
-    with pytest.raises(TapelineBug, match="before Intake.recover"):
+    with pytest.raises(TapelineBug, match=r"before Intake\.recover"):
         intake.take()
     desk.drop.rmdir()
     intake.recover(0, 0)

@@ -11,7 +11,9 @@ from tapeline.settings import Settings, activate, load_settings, refuse_unknown_
 
 
 def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
-    (tmp_path / "tapeline.toml").write_text("[flow]\nrecords_per_batch = 10\nbytes_per_batch = 20\n")
+    (tmp_path / "tapeline.toml").write_text(
+        "[flow]\nrecords_per_batch = 10\nbytes_per_batch = 20\n"
+    )
     settings = load_settings(tmp_path, {"TAPELINE_FLOW_RECORDS_PER_BATCH": "30"})
     assert settings.flow.records_per_batch == 30
     assert settings.flow.bytes_per_batch == 20
@@ -45,6 +47,6 @@ def test_an_option_of_a_pipeline_comes_from_its_section() -> None:
     activate(settings)
     assert option("trades.window", "15 minutes") == "1 hour"
     assert option("trades.zone", "UTC") == "UTC"
-    with pytest.raises(DeclarationError, match="no option 'windo'. Did you mean 'window'"):
+    with pytest.raises(DeclarationError, match=r"no option 'windo'. Did you mean 'window'"):
         refuse_unknown_options(settings, "trades")
     activate(Settings())

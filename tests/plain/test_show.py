@@ -9,7 +9,9 @@ import pyarrow as pa
 
 from tapeline.show import as_csv, as_json, readable
 
-ROWS = pa.table({"symbol": ["=cmd()", "[red]x"], "amount": [Decimal("1.10"), Decimal("12345678901.00")]})
+ROWS = pa.table(
+    {"symbol": ["=cmd()", "[red]x"], "amount": [Decimal("1.10"), Decimal("12345678901.00")]}
+)
 
 
 def test_json_holds_money_as_text() -> None:

@@ -14,7 +14,9 @@ from tapeline import Files, Pipeline, Stream, expect_or_quarantine
 from tapeline.testing import Trial
 
 pytestmark = pytest.mark.usefixtures("spark")
-SCHEMA = "id string, at timestamp, amount decimal(10,4), size int, day date, rate double, ok boolean"
+SCHEMA = (
+    "id string, at timestamp, amount decimal(10,4), size int, day date, rate double, ok boolean"
+)
 GOOD = {"id": "g", "at": "2026-11-13T10:00:00Z", "amount": "12.3456"}
 
 
@@ -158,7 +160,9 @@ def prepared_csv(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Trial:
     return Trial(csv_pipeline(), tmp_path_factory.mktemp("prepared"))
 
 
-def test_csv_columns_go_by_the_header_of_their_own_file(tmp_path: Path, prepared_csv: Trial) -> None:
+def test_csv_columns_go_by_the_header_of_their_own_file(
+    tmp_path: Path, prepared_csv: Trial
+) -> None:
     trial = Trial(csv_pipeline(), tmp_path, like=prepared_csv)
     trial.feed("id,amount,note", raw=['1,2.50,"a, quoted ""note"""'])
     trial.feed("Note,extra, AMOUNT ,id", raw=["plain,x,3,2"])

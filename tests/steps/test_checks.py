@@ -127,7 +127,9 @@ def after_step(rows: Stream) -> DataFrame:
     return rows.groupBy("id").agg(F.sum("amount").alias("a")).withColumn("b", F.col("a") * 2)
 
 
-@pytest.mark.parametrize("step", [average_step, highest_step, ratio_step, distinct_count_step, float_step, after_step])
+@pytest.mark.parametrize(
+    "step", [average_step, highest_step, ratio_step, distinct_count_step, float_step, after_step]
+)
 def test_measures_that_do_not_add_up_are_refused(spark: Any, step: Any) -> None:
     with pytest.raises(DeclarationError, match="Averages, rates, minima"):
         check(spark, None, step, key="id")

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def test_law_1_batches_order_and_repeats_do_not_matter(
     trial = fresh()
     sent = numbers + numbers[: len(numbers) // 2] if again else numbers
     bounds = [0, *sorted(c for c in cuts if c < len(sent)), len(sent)]
-    for first, last in zip(bounds, bounds[1:], strict=False):
+    for first, last in pairwise(bounds):
         trial.feed(raw=[record(number) for number in sent[first:last]])
     assert balances(trial) == expected(sent)
     assert all(check.balances for check in audit(trial.books)), audit(trial.books)  # law 2

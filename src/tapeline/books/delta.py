@@ -111,9 +111,7 @@ def files_of(table: DeltaTable) -> list[tuple[str, int | None, int | None]]:
     return sorted(zip(paths, low, high, strict=True))
 
 
-def within(
-    files: Iterable[tuple[str, int | None, int | None]], first: int, last: int
-) -> list[str]:
+def within(files: Iterable[tuple[str, int | None, int | None]], first: int, last: int) -> list[str]:
     """The files that may hold a batch between first and last."""
     return [
         path

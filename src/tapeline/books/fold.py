@@ -37,7 +37,8 @@ def fold_view(
     types = dict(connection.execute(f"select column_name, column_type from (describe {journal})")
                  .fetchall())  # fmt: skip
     sums = ", ".join(
-        f"sum({_quoted(name)})::{types[name]} as {_quoted(name)}" for name in (*measures, "_entries")
+        f"sum({_quoted(name)})::{types[name]} as {_quoted(name)}"
+        for name in (*measures, "_entries")
     )
     connection.execute(
         f"create or replace view {_quoted(summary.name)} as select {keys}, {sums} from ({rows}) "

@@ -91,7 +91,9 @@ class Books:
     def _register_views(self, connection: duckdb.DuckDBPyConnection, batch: int) -> set[str]:
         """Summaries, references and views by their names; those that can be read now."""
         plan = self.plan.pipeline
-        known = {s.name for s in plan.summaries.values() if fold_view(connection, self.layout, s, batch)}
+        known = {
+            s.name for s in plan.summaries.values() if fold_view(connection, self.layout, s, batch)
+        }
         known |= {name for name in plan.references if self._register_reference(connection, name)}
         for view in plan.views.values():
             try:
@@ -109,7 +111,7 @@ class Books:
             return False
         connection.execute(
             f'create or replace view "{table.name}" as select * exclude (_raw, _content_hash, '
-            f'_key_hash) from "{name}" where _batch <= {batch} and _verdict = \'kept\''
+            f"_key_hash) from \"{name}\" where _batch <= {batch} and _verdict = 'kept'"
         )
         return True
 

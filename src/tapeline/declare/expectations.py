@@ -13,7 +13,7 @@ ATTRIBUTE = "__tapeline_expectations__"
 
 @dataclass(frozen=True)
 class Expectation:
-    """What should hold for every row of a table, and what happens to a row for which it does not."""
+    """What should hold for every row of a table, and what becomes of a row that breaks it."""
 
     sentence: str
     condition: str

@@ -180,14 +180,14 @@ class Pipeline:
         late_after: str = LATE_AFTER,
         future_after: str = FUTURE_AFTER,
     ) -> Callable[[StepFunction], StepFunction]: ...
-    def table(self, function: Any = None, /, **said: Any) -> Any:
+    def table(self, *args: Any, **said: Any) -> Any:
         """Declare a table: one row, or several, per record that counts."""
 
         def declare(function: StepFunction) -> StepFunction:
             where = self._claim(function.__name__, _function_where(function))
             options = {**said, "key": _names(said.get("key", ()))}
             for name in ("late_after", "future_after"):
-                _located(where, lambda name=name: parse_duration(options.get(name, LATE_AFTER)))
+                _check_duration(where, options.get(name, LATE_AFTER))
             self.tables[function.__name__] = Table(
                 function.__name__,
                 function,
@@ -198,7 +198,7 @@ class Pipeline:
             )
             return function
 
-        return declare(function) if function is not None else declare
+        return declare(*args) if args else declare
 
     def summary(
         self, *, key: str | Sequence[str], time: str | None = None, width: str | None = None
@@ -208,7 +208,7 @@ class Pipeline:
         def declare(function: StepFunction) -> StepFunction:
             where = self._claim(function.__name__, _function_where(function))
             if width is not None:
-                _located(where, lambda: parse_duration(width))
+                _check_duration(where, width)
             inputs = _inputs(function, where)
             self.summaries[function.__name__] = Summary(
                 function.__name__, function, inputs, where, _names(key), time, width
@@ -238,9 +238,9 @@ def _names(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _located(where: Where, check: Callable[[], object]) -> None:
+def _check_duration(where: Where, text: str) -> None:
     try:
-        check()
+        parse_duration(text)
     except DeclarationError as error:
         raise DeclarationError(f"{where}: {error}") from None
 

@@ -46,7 +46,9 @@ def parse_schema(text: str) -> tuple[Field, ...]:
             )
         seen.add(field.name.lower())
     if not fields:
-        raise DeclarationError("schema is empty. Write for example \"id string, amount decimal(18,2)\".")
+        raise DeclarationError(
+            'schema is empty. Write for example "id string, amount decimal(18,2)".'
+        )
     return fields
 
 

@@ -41,7 +41,7 @@ def _import(target: str, project: Path) -> object:
         raise DeclarationError(
             f"{target} cannot be imported: {error}. Give a path such as pipeline.py or a module."
         ) from None
-    except Exception as error:  # noqa: BLE001 - a user's file may fail in any way
+    except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise DeclarationError(
             f"{last.filename}:{last.lineno}: {type(error).__name__}: {error}"

@@ -107,7 +107,9 @@ def _parse_csv(tape: DataFrame, kept: list[str], names: list[str]) -> DataFrame:
         return F.when(place > 0, F.try_element_at("_cells", place.cast("int")))
 
     missing = [
-        F.when(F.array_position("_names", name.lower()) == 0, F.lit(f"the file has no column '{name}'"))
+        F.when(
+            F.array_position("_names", name.lower()) == 0, F.lit(f"the file has no column '{name}'")
+        )
         for name in names
     ]
     return ended.select(
@@ -159,7 +161,7 @@ def _value(field: Field, zone: str) -> Column:
 
 
 def _moment(text: Column, zone: str) -> Column:
-    """A timestamp; one without a zone is of the source's zone, unless that names no single instant."""
+    """A timestamp; without a zone it is of the source's, if it exists there exactly once."""
     value = F.when(text.rlike(TIME), text.try_cast("timestamp"))
     if zone in ("UTC", "Etc/UTC"):
         return value

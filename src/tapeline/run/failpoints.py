@@ -9,7 +9,7 @@ POINTS = ("tape_decided", "tape_committed", "computed", "staged", "decided", "ad
 
 
 def reach(point: str) -> None:
-    """Die here by SIGKILL when TAPELINE_FAILPOINTS names this point, as "decided=3" (third time)."""
+    """Die here by SIGKILL if TAPELINE_FAILPOINTS names this point: "decided=3", the third time."""
     said = os.environ.get("TAPELINE_FAILPOINTS")
     if said:
         _count(point, said)

@@ -75,7 +75,7 @@ class Flow:
         self._finish_decided()
         self._sweep()
         last = self.commits.last.body if self.commits.last else {}
-        self.position: dict[str, int] = {s: 0 for s in tapes} | {
+        self.position: dict[str, int] = dict.fromkeys(tapes, 0) | {
             name: tape["last"] for name, tape in last.get("positions", {}).items()
         }
         self.clocks: dict[str, int] = last.get("clocks", {})
@@ -177,8 +177,8 @@ class Flow:
         posted = self._pool.map(
             lambda step: post(step, given[step.summary.stream], number), touched
         )
-        for step, result in zip(touched, posted, strict=True):
-            computed[step.summary.name] = result
+        for summary, result in zip(touched, posted, strict=True):
+            computed[summary.summary.name] = result
         return computed
 
     def _stage(self, computed: Computed, number: int) -> list[Staged]:
@@ -258,8 +258,7 @@ class Flow:
         return found
 
     def _book(self, name: str, schema: pa.Schema) -> Book:
-        book = Book(self.layout.home / name, schema, f"{self.plan.name}/{name}")
-        return book
+        return Book(self.layout.home / name, schema, f"{self.plan.name}/{name}")
 
     def _refuse_changed_code(self) -> None:
         """A journal belongs to one fingerprint of its function."""
@@ -295,7 +294,9 @@ def add_totals(before: dict[str, Any], computed: Computed) -> dict[str, Any]:
             for kind in ("verdicts", "causes", "reasons", "warnings")
             if kind in facts
         } | {
-            kind: known.get(kind, 0) + facts[kind] for kind in ("entries", "left_out") if kind in facts
+            kind: known.get(kind, 0) + facts[kind]
+            for kind in ("entries", "left_out")
+            if kind in facts
         }
     return after
 
@@ -316,4 +317,3 @@ def result_facts(result: Judged | Posted) -> dict[str, Any]:
         "reasons": dict(result.reasons),
         "warnings": dict(result.warnings),
     }
-

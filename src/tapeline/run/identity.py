@@ -110,7 +110,9 @@ class Identity:
         chosen = pa.array(np.flatnonzero(kept)[-RECENT_KEYS:])
         keys = records.keys.take(chosen).to_pylist()
         contents = records.contents.take(chosen).to_pylist()
-        of_batch = zip(hashes[-RECENT_KEYS:].tolist(), zip(keys, contents, strict=True), strict=True)
+        of_batch = zip(
+            hashes[-RECENT_KEYS:].tolist(), zip(keys, contents, strict=True), strict=True
+        )
         self._recent.append((batch, dict(of_batch)))
         while sum(len(d) for _, d in self._recent) > RECENT_KEYS and len(self._recent) > 1:
             self._recent.popleft()

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tapeline.errors import OperationError
 from tapeline.run.failpoints import reach
@@ -32,7 +32,12 @@ class Ingest:
     """Follows the accepted pieces of one source."""
 
     def __init__(
-        self, session: SparkSession, tape: Tape, accepted: Path, checkpoint: Path, settings: Settings
+        self,
+        session: SparkSession,
+        tape: Tape,
+        accepted: Path,
+        checkpoint: Path,
+        settings: Settings,
     ) -> None:
         self._session = session
         self._tape = tape

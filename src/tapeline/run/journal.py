@@ -61,7 +61,10 @@ def _add_up(step: SummaryStep, links: pa.Table, batch: int) -> pa.Table:
     if not links.num_rows:
         return schema.empty_table()
     keys = ", ".join(f'"{name}"' for name in step.summary.key)
-    sums = ", ".join(f'sum(case when _sign > 0 then "{name}" else -"{name}" end) as "{name}"' for name in step.measures)
+    sums = ", ".join(
+        f'sum(case when _sign > 0 then "{name}" else -"{name}" end) as "{name}"'
+        for name in step.measures
+    )
     query = (
         f"select {keys}, {sums}, sum(_sign) as _entries, _cause, {int(batch)} as _batch "
         f"from links group by {keys}, _cause order by {keys}, _cause"
@@ -74,7 +77,7 @@ def _add_up(step: SummaryStep, links: pa.Table, batch: int) -> pa.Table:
 def _left_out(rows: pa.Table, given: Given) -> int:
     """Rows of the table that the summary's filter does not count."""
     if not rows.num_rows:
-        return given.rows.num_rows
+        return int(given.rows.num_rows)
     position = rows["_position"].combine_chunks()
-    seen = pc.count_distinct(pc.struct_field(position, "ordinal")).as_py()
-    return given.records - int(seen)
+    seen: int = pc.count_distinct(pc.struct_field(position, "ordinal")).as_py()
+    return given.records - seen

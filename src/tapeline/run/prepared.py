@@ -1,10 +1,10 @@
 """A prepared step: planned by Spark once, executed again for every batch.
 
 Planning a step of fifty expressions costs Spark a few hundred milliseconds, running it over two
-hundred rows a few dozen. So a step is planned once, on a leaf without data, and each batch exchanges
-that leaf in the physical plan. What the plan holds besides the leaf stays, broadcast references
-included. A plan with a shuffle cannot be run twice (its shuffle files are kept), so it is refused:
-steps are projections, filters, explodes and left joins to references, and have none.
+hundred rows a few dozen. So a step is planned once, on a leaf without data, and each batch
+exchanges that leaf in the physical plan. What the plan holds besides the leaf stays, broadcast
+references included. A plan with a shuffle cannot be run twice (its shuffle files are kept), so it
+is refused: steps are projections, filters, explodes and left joins to references, and have none.
 
 This uses Spark's internal classes of exactly the pinned version; everything that does is in this
 module, and tests compare its results with the same step run the ordinary way.
@@ -60,7 +60,7 @@ class Prepared:
         plan = self._bind(_rdd_of(self._leaf(rows)))
         jvm: Any = self._session.sparkContext._jvm
         served = jvm.PythonRDD.collectAndServe(self._frame.toArrowBatchRdd(plan))
-        with _load_from_socket(served, NoOpSerializer()) as payloads:  # type: ignore[no-untyped-call]
+        with _load_from_socket(served, NoOpSerializer()) as payloads:
             batches = [pa.ipc.read_record_batch(p, self.arrow_schema) for p in payloads]
         return pa.Table.from_batches(batches, self.arrow_schema)
 

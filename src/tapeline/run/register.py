@@ -56,11 +56,13 @@ class Bench:
     """The work sheet of one batch: a verdict per record while the rules are applied."""
 
     records: int
+    ordinal: Numbers  # the record of each row that the step made
     verdict: list[str | None] = field(default_factory=list)
     reasons: dict[int, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.verdict = [None] * self.records
+        self.first = _first_rows(self.ordinal, self.records)  # -1 where a record has no row
 
     def give(self, record: int, verdict: str, reasons: list[str]) -> None:
         if self.verdict[record] in (None, verdict):
@@ -80,17 +82,16 @@ def judge_batch(
     out = step.prepared.run(given.rows)
     position = out["_position"].combine_chunks()
     ordinal = _numbers(pc.struct_field(position, "ordinal"))
-    bench = Bench(given.records)
-    _rule_verdicts(step, out, ordinal, bench)
-    _count_verdicts(step, given, ordinal, bench)
-    first = _first_rows(ordinal, given.records)
-    known = _identify(step, position, first, bench, identity)
-    causes, clock = _causes(step, out, first, bench, given, clock)
+    bench = Bench(given.records, ordinal)
+    _rule_verdicts(step, out, bench)
+    _count_verdicts(step, given, bench)
+    known = _identify(step, position, bench, identity)
+    causes, clock = _causes(step, out, bench, given, clock)
     kept_records = bench.open()
     for record in np.flatnonzero(kept_records):
         bench.verdict[record] = "kept"
     warnings = _sentences(out["_warn"], kept_records[ordinal] if len(ordinal) else None)
-    register = _register(step, given, out, (ordinal, first), bench, causes, batch)
+    register = _register(step, given, out, bench, causes, batch)
     kept = _kept(step, out, ordinal, kept_records, given, causes)
     return Judged(
         register,
@@ -104,9 +105,9 @@ def judge_batch(
     )
 
 
-def _rule_verdicts(step: TableStep, out: pa.Table, ordinal: Numbers, bench: Bench) -> None:
+def _rule_verdicts(step: TableStep, out: pa.Table, bench: Bench) -> None:
     """Faults and broken rules, found by Spark. What cannot be read breaks no rules besides."""
-    position = out["_position"].combine_chunks()
+    position, ordinal = out["_position"].combine_chunks(), bench.ordinal
     unreadable: set[int] = set()
     if step.faults is not None:
         for row in _marked(pc.struct_field(position, "faults")):
@@ -132,14 +133,14 @@ def _rule_verdicts(step: TableStep, out: pa.Table, ordinal: Numbers, bench: Benc
         bench.give(int(ordinal[row]), "dropped", reasons)
 
 
-def _count_verdicts(step: TableStep, given: Given, ordinal: Numbers, bench: Bench) -> None:
+def _count_verdicts(step: TableStep, given: Given, bench: Bench) -> None:
     """Records that a step left out, or multiplied without an explode."""
-    counts = np.bincount(ordinal, minlength=given.records)
+    counts = np.bincount(bench.ordinal, minlength=given.records)
     expected = given.row_counts if given.row_counts is not None else 1
     if not step.explodes:
-        for record in np.flatnonzero(counts > expected):
+        for several in np.flatnonzero(counts > expected).tolist():
             reason = "the step makes several rows of this record: a reference has repeated keys"
-            bench.give(int(record), "quarantined", [reason])
+            bench.give(several, "quarantined", [reason])
     missing = np.flatnonzero((counts == 0) & bench.open())
     if not len(missing):
         return
@@ -160,17 +161,13 @@ def _faults_of(step: TableStep, given: Given, missing: Numbers) -> list[str]:
 
 
 def _identify(
-    step: TableStep,
-    position: pa.StructArray,
-    first: Numbers,
-    bench: Bench,
-    identity: Identity | None,
+    step: TableStep, position: pa.StructArray, bench: Bench, identity: Identity | None
 ) -> tuple[Records, Numbers] | None:
     """The verdicts of identity; also what to remember once the batch is decided."""
     if identity is None:
         return None
     candidates = np.flatnonzero(bench.open())
-    rows = pa.array(first[candidates])
+    rows = pa.array(bench.first[candidates])
     keys = pc.struct_field(position, "key").take(rows)
     lacking = candidates[pc.is_null(keys).to_numpy(zero_copy_only=False)]
     for record in lacking.tolist():
@@ -178,7 +175,7 @@ def _identify(
         bench.give(record, "quarantined", [f"the key is missing: {names}"])
     if len(lacking):
         candidates = np.flatnonzero(bench.open())
-        rows = pa.array(first[candidates])
+        rows = pa.array(bench.first[candidates])
         keys = pc.struct_field(position, "key").take(rows)
     hashes = _numbers(pc.struct_field(position, "key_hash").take(rows))
     records = Records(keys, hashes, pc.struct_field(position, "content_hash").take(rows))
@@ -191,7 +188,7 @@ def _identify(
 
 
 def _causes(
-    step: TableStep, out: pa.Table, first: Numbers, bench: Bench, given: Given, clock: int
+    step: TableStep, out: pa.Table, bench: Bench, given: Given, clock: int
 ) -> tuple[pa.Array, int]:
     """on_time or late for every record, by the highest time of all earlier ones on the tape."""
     if given.causes is not None:
@@ -200,12 +197,14 @@ def _causes(
     if step.table.time is not None:
         timed = [v in (None, "duplicate") for v in bench.verdict]
         records = np.flatnonzero(np.array(timed, dtype=np.bool_))
-        column = out[step.table.time].take(pa.array(first[records]))
+        column = out[step.table.time].take(pa.array(bench.first[records]))
         times = pc.fill_null(pc.cast(column, pa.int64()), BEGINNING).to_numpy()
         highest = np.maximum.accumulate(np.concatenate([[clock], times]))
         allowed = int(parse_duration(step.table.late_after).total_seconds() * 1_000_000)
         earlier = highest[:-1]
-        late[records] = (earlier > BEGINNING) & (times < np.maximum(earlier, BEGINNING + allowed) - allowed)
+        late[records] = (earlier > BEGINNING) & (
+            times < np.maximum(earlier, BEGINNING + allowed) - allowed
+        )
         clock = int(highest[-1])
     words = pa.array(["on_time", "late"])
     return words.take(pa.array(late.astype(np.int8))), clock
@@ -215,13 +214,12 @@ def _register(
     step: TableStep,
     given: Given,
     out: pa.Table,
-    rows: tuple[Numbers, Numbers],
     bench: Bench,
     causes: pa.Array,
     batch: int,
 ) -> pa.Table:
     """One row per kept row, and one for every record that is not kept."""
-    ordinal, first = rows
+    ordinal, first = bench.ordinal, bench.first
     verdicts = pa.array(bench.verdict, pa.string())
     kept = np.array([v == "kept" for v in bench.verdict], dtype=np.bool_)
     counting = np.flatnonzero(kept[ordinal]) if len(ordinal) else np.array([], dtype=np.int64)
@@ -347,13 +345,14 @@ def _sentences(column: pa.ChunkedArray, counting: Flags | None) -> Counter[str]:
 def _marked(column: pa.ChunkedArray | pa.Array) -> list[int]:
     """The rows whose text is not empty."""
     marked = pc.fill_null(pc.not_equal(column, ""), False)
-    flags = marked.to_numpy(zero_copy_only=False) if isinstance(marked, pa.Array) else marked.to_numpy()
+    flags = (
+        marked.to_numpy(zero_copy_only=False) if isinstance(marked, pa.Array) else marked.to_numpy()
+    )
     return [int(row) for row in np.flatnonzero(flags)]
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined
+    return column.combine_chunks()
 
 
 def _numbers(column: pa.Array | pa.ChunkedArray) -> Numbers:

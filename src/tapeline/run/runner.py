@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from types import TracebackType
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tapeline.books import Layout
 from tapeline.books.fold import write_balances
@@ -141,7 +141,10 @@ class Runner:
         for name, query in queries.items():
             if not query.isActive:
                 self._await(query)
-            elif self.ingests[name].batches > self.settings.housekeeping.roll_checkpoint_every_batches:
+            elif (
+                self.ingests[name].batches
+                > self.settings.housekeeping.roll_checkpoint_every_batches
+            ):
                 query.processAllAvailable()
                 query.stop()
                 self.ingests[name].roll()

@@ -108,7 +108,9 @@ def _measure(
     function = aggregate.aggregateFunction()
     kind = function.getClass().getSimpleName()
     kind_of = result.schema[name].dataType
-    refused = kind not in ("Sum", "Count") or aggregate.isDistinct() or aggregate.filter().isDefined()
+    refused = (
+        kind not in ("Sum", "Count") or aggregate.isDistinct() or aggregate.filter().isDefined()
+    )
     if refused or kind_of.typeName() in ("double", "float"):
         raise DeclarationError(
             f"{summary.where}: {summary.name}(): '{name}' is {aggregate.sql()} of type "

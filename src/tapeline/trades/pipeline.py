@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tapeline import Files, Pipeline, Snapshot, Stream, expect_or_quarantine, option
@@ -187,18 +187,18 @@ pipeline.view(
 )
 
 
-def _when_side(side: str, amount: F.Column) -> F.Column:
+def _when_side(side: str, amount: Column) -> Column:
     return F.when(F.col("side") == side, amount).otherwise(0)
 
 
-def _rounded(amount: F.Column, minor_units: F.Column) -> F.Column:
+def _rounded(amount: Column, minor_units: Column) -> Column:
     """Rounded once, half up, to the currency's minor unit."""
     whole, cents, thousandths = (F.round(amount, places) for places in (0, 2, 3))
     rounded = F.when(minor_units == 0, whole).when(minor_units == 3, thousandths).otherwise(cents)
     return rounded.cast("decimal(27,4)")
 
 
-def _own_settlement() -> F.Column:
+def _own_settlement() -> Column:
     """A trade that names its own settlement day settles apart from the calendar's."""
     market = F.substring_index("settlement_id", "-", 1)
     return F.concat(market, F.lit("-"), F.col("settles_on").cast("string"))

@@ -33,9 +33,7 @@ class StatusFile:
         """A batch was published."""
         self._recent.append((published.at, published.records, published.seconds))
 
-    def write(
-        self, flow: Any, failure: TapelineError | None, running: bool, now: datetime
-    ) -> None:
+    def write(self, flow: Any, failure: TapelineError | None, running: bool, now: datetime) -> None:
         """Replace the file, at most a few times a second."""
         with self._lock:
             recent = self._written and (now - self._written).total_seconds() < WRITE_EVERY_SECONDS
