@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from tapeline.books.delta import read_files, within
+from tapeline.errors import OperationError
 
 MEMORY_LIMIT = "2GB"
 LAST_BATCH = 2**62
@@ -31,7 +32,13 @@ def register_table(
     files = within(read_files(folder), *batches)
     if not files:
         return False
-    connection.read_parquet(files).create_view(name, replace=True)
+    try:
+        connection.read_parquet(files).create_view(name, replace=True)
+    except duckdb.Error as error:
+        raise OperationError(
+            f"{folder}: a file of this table is missing or damaged: {error}. Restore it from a "
+            "backup; the tape and its archive hold what is needed to make it again."
+        ) from None
     return True
 
 

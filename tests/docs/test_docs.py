@@ -1,0 +1,153 @@
+"""The documentation is complete and true: every command, setting and name is there, and exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tests.docs.pages import CHANGELOG, OPERATE, PAGES, REFERENCE, REPOSITORY
+
+from tests.docs.pages import blocks, name_of, prose, section, text_of  # isort: skip
+
+import tapeline
+from tapeline import testing
+from tapeline.cli import app
+from tapeline.run.session import TUNING
+from tapeline.settings import OTHER_VARIABLES, Settings
+
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands
+SHELL_WORDS = {"cat", "cd", "git", "mkdir", "mv", "python", "source"}
+HOUSE_STYLE = re.compile(r"\b(simply|just|easy|easily)\b", re.IGNORECASE)
+MACHINE_PATH = re.compile(r"(?<![\w.])/(home|root|tmp|work|opt|usr|var|Users|mnt)/")
+ADDRESS = re.compile(r"https?://|\b[\w-]+\.(?:com|dev|io|net|org)\b")
+
+
+def options_of(command: str) -> list[str]:
+    known = [p for p in COMMANDS[command].params if p.param_type_name == "option"]
+    return [text for p in known for text in (*p.opts, *p.secondary_opts)]
+
+
+def options_said(command: str) -> set[str]:
+    """The options in a command's own table."""
+    cells = re.findall(r"^\| (`-.*?) \|", section(OPERATE, f"### tapeline {command}"), re.MULTILINE)
+    return {option for cell in cells for option in re.findall(r"`(-[^`]+)`", cell)}
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_a_section_with_exactly_its_options(command: str) -> None:
+    assert options_said(command) == set(options_of(command))
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 4, 70])
+def test_every_exit_code_is_documented(code: int) -> None:
+    assert re.search(rf"^\| {code} \|", section(OPERATE, "## Exit codes"), re.MULTILINE)
+
+
+def settings_of(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for item in fields(values):
+        value = getattr(values, item.name)
+        if is_dataclass(value):
+            yield from settings_of(value, f"{prefix}{item.name}.")
+        else:
+            yield f"{prefix}{item.name}", value
+
+
+@pytest.mark.parametrize(("name", "default"), list(settings_of(Settings())))
+def test_every_setting_is_documented_with_its_variable_and_default(name: str, default: Any) -> None:
+    text = section(OPERATE, "## Settings")
+    row = re.search(rf"^\| `{re.escape(name)}` \|.*$", text, re.MULTILINE)
+    assert row, name
+    if name not in ("project", "pipeline"):
+        assert f"`TAPELINE_{name.replace('.', '_').upper()}`" in row[0]
+        assert re.search(rf"\| `?{re.escape(str(default))}`? \|", row[0]), default
+
+
+def test_every_other_variable_is_documented() -> None:
+    assert [name for name in OTHER_VARIABLES if f"`{name}`" not in text_of(OPERATE)] == []
+
+
+def test_every_spark_setting_has_its_reason() -> None:
+    text = section(OPERATE, "## What each Spark setting is for")
+    said = dict(re.findall(r"^\| `([\w.]+)` \| `([^`]+)` \| \S", text, re.MULTILINE))
+    assert said.keys() == TUNING.keys()
+    assert [key for key, value in said.items() if not TUNING[key].endswith(value)] == []
+
+
+@pytest.mark.parametrize("name", tapeline.__all__)
+def test_every_public_name_has_a_heading(name: str) -> None:
+    headings = re.findall(r"^### (.*)$", section(REFERENCE, "## tapeline"), re.MULTILINE)
+    assert name in re.split(r"[, ]+", " ".join(headings))
+
+
+def test_every_public_name_for_tests_is_documented() -> None:
+    text = section(REFERENCE, "## tapeline.testing")
+    own = [n for n, value in vars(testing).items()
+           if n[0] != "_" and getattr(value, "__module__", "") == testing.__name__]  # fmt: skip
+    assert [name for name in own if f"### {name}\n" not in text] == []
+    methods = [n for n, value in vars(testing.Trial).items() if n[0] != "_" and callable(value)]
+    assert [name for name in methods if f"`{name}(" not in text] == []
+
+
+def shown_commands(page: Path) -> list[str]:
+    """Commands in console blocks, in crontabs and in the running text."""
+    inside = [b.text for b in blocks(page) if b.kind in ("console", "bash", "text")]
+    found = re.findall(r"^(?:\$ |.*&& )(.*)$", "\n".join(inside), re.MULTILINE)
+    return found + re.findall(r"`((?:tapeline|make) [^`]+)`", prose(page))
+
+
+def refusal(command: str) -> str | None:
+    """Why a shown command cannot be run, or None."""
+    words = shlex.split(re.split(r" \d?>", command)[0])
+    if words[0] == "make":
+        makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+        targets = re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)
+        wrong = [w for w in words[1:] if w not in targets and not re.fullmatch(r"[A-Z]+=.*", w)]
+        return f"make has no {wrong}" if wrong else None
+    if words[0] != "tapeline":
+        return None if words[0] in SHELL_WORDS else f"{words[0]} is not a command of the docs"
+    if words[1] not in COMMANDS:
+        return f"tapeline has no command {words[1]}"
+    known = [*options_of(words[1]), "--help"]
+    wrong = [w for w in words[2:] if w.startswith("-") and w not in known]
+    return f"tapeline {words[1]} has no {wrong}" if wrong else None
+
+
+@pytest.mark.parametrize("page", [*PAGES, CHANGELOG], ids=name_of)
+def test_every_shown_command_exists(page: Path) -> None:
+    refused = {command: refusal(command) for command in shown_commands(page)}
+    assert {command: why for command, why in refused.items() if why} == {}
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+@pytest.mark.parametrize("page", [*PAGES, CHANGELOG], ids=name_of)
+def test_every_relative_link_resolves(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), target
+        assert file.is_relative_to(REPOSITORY), target
+        assert not anchor or anchor in anchors(file), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_page_names_a_machine_or_an_address(page: Path) -> None:
+    assert MACHINE_PATH.findall(text_of(page)) == []
+    assert ADDRESS.findall(text_of(page)) == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, CHANGELOG], ids=name_of)
+def test_every_page_keeps_the_house_style(page: Path) -> None:
+    assert HOUSE_STYLE.findall(prose(page)) == []

@@ -1,0 +1,116 @@
+"""The command line as a person or a script uses it, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+PIPELINE = '''
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tapeline import Files, Pipeline, Stream, expect_or_quarantine
+
+pipeline = Pipeline("sales")
+pipeline.source("raw_sales", Files("inbox/", format="csv", schema="id string, shop string, money decimal(12,2)"))
+
+
+@pipeline.table(key="id")
+@expect_or_quarantine("money is above zero", "money > 0")
+def sales(raw_sales: Stream) -> DataFrame:
+    """One row per sale."""
+    return raw_sales
+
+
+@pipeline.summary(key="shop")
+def by_shop(sales: Stream) -> DataFrame:
+    """Money per shop."""
+    return sales.groupBy("shop").agg(F.sum("money").alias("money"), F.count("*").alias("sales"))
+'''  # noqa: E501
+
+
+def tapeline(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    code = "from tapeline.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "TAPELINE_JARS": str(Path(__file__).parents[2] / ".jars")},
+        check=False,
+    )
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    (tmp_path / "inbox").mkdir()
+    return tmp_path
+
+
+def test_plan_speaks_without_a_jvm(shop: Path) -> None:
+    done = tapeline(shop, "plan", "pipeline.py", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [step["name"] for step in json.loads(done.stdout)] == ["raw_sales", "sales", "by_shop"]
+
+
+def test_a_mistake_is_named_with_file_and_line_and_exit_code_2(shop: Path) -> None:
+    (shop / "pipeline.py").write_text(PIPELINE.replace("by_shop(sales:", "by_shop(sale:"))
+    done = tapeline(shop, "plan", "pipeline.py")
+    assert done.returncode == 2
+    assert "pipeline.py:18" in done.stderr
+    assert "Did you mean 'sales'?" in done.stderr
+
+
+def test_an_unknown_setting_ends_every_command(shop: Path) -> None:
+    (shop / "tapeline.toml").write_text("rooot = 'x'\n")
+    done = tapeline(shop, "status", "pipeline.py")
+    assert done.returncode == 2
+    assert "Did you mean 'root'?" in done.stderr
+
+
+@pytest.mark.spark
+def test_from_a_dropped_file_to_a_report_and_a_trial_balance(shop: Path) -> None:
+    (shop / "inbox" / "monday.csv").write_text(
+        "id,shop,money\n1,north,10.50\n2,south,4.00\n2,south,4.00\n3,north,-1\n"
+    )
+    done = tapeline(shop, "run", "pipeline.py", "--once", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"batches": 1, "records": 4, "batch": 1}
+    report = tapeline(shop, "report", "by_shop", "--pipeline", "pipeline.py", "--json")
+    assert json.loads(report.stdout) == [
+        {"shop": "north", "money": "10.50", "sales": 1, "_entries": 1},
+        {"shop": "south", "money": "4.00", "sales": 1, "_entries": 1},
+    ]
+    table = tapeline(shop, "report", "by_shop", "--pipeline", "pipeline.py", "--format", "csv")
+    assert table.stdout.splitlines()[0] == "shop,money,sales,_entries"
+    status = json.loads(tapeline(shop, "status", "pipeline.py", "--json").stdout)
+    assert status["batch"] == 1
+    assert status["lag_records"] == 0
+    assert status["totals"]["sales"]["verdicts"] == {"kept": 2, "duplicate": 1, "quarantined": 1}
+    audit = tapeline(shop, "audit", "pipeline.py", "--json")
+    assert audit.returncode == 0
+    assert json.loads(audit.stdout)["balances"] is True
+    # A row disappears behind our back: the trial balance says so, by its exit code.
+    (file,) = (shop / "tapeline-data" / "sales" / "silver" / "sales").glob("*.parquet")
+    pq.write_table(pq.read_table(file).slice(1), file)
+    broken = tapeline(shop, "audit", "pipeline.py")
+    assert broken.returncode == 4
+    assert "do not hold" in broken.stdout
+    file.unlink()
+    gone = tapeline(shop, "audit", "pipeline.py")
+    assert gone.returncode == 3
+    assert "missing or damaged" in gone.stderr
+
+
+def test_an_unknown_summary_is_refused_with_a_suggestion(shop: Path) -> None:
+    done = tapeline(shop, "report", "by_shp", "--pipeline", "pipeline.py")
+    assert done.returncode == 3
+    assert "Did you mean 'by_shop'?" in done.stderr

@@ -1,0 +1,159 @@
+"""The trades application on a simulated day, the whole way, against the independent oracle."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tapeline.books import Books
+from tapeline.plan import load_pipeline, resolve
+from tapeline.run.runner import Runner
+from tapeline.settings import FlowSettings, HousekeepingSettings, IntakeSettings, Settings
+from tapeline.testing import Trial
+from tapeline.trades.delivery import write_files, write_truth
+from tapeline.trades.lines import line
+from tapeline.trades.reference import write_reference
+from tapeline.trades.simulator import Day, simulate
+from tapeline.watch.audit import audit
+from tapeline.watch.status import read_status
+from tests import oracle
+
+DAY = Day(seed=11, date=date(2026, 11, 13), trades=3_000, broken=0.02, duplicates=0.03)
+
+
+def settings_for(folder: Path) -> Settings:
+    return Settings(
+        project=folder,
+        root=folder / "books",
+        intake=IntakeSettings(settle_seconds=0.2, records_per_piece=400),
+        flow=FlowSettings(pieces_per_tape_batch=2, records_per_batch=900),
+        housekeeping=HousekeepingSettings(compact_every_batches=3, balances_every_batches=2),
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    write_reference(tmp_path / "reference", years=(2026, 2026))
+    write_truth(simulate(DAY), tmp_path / "truth.jsonl")
+    return tmp_path
+
+
+def same_as_the_oracle(books: Books, project: Path) -> None:
+    reference = oracle.Reference.read(project / "reference")
+    expected = oracle.expect(oracle.read_truth(project / "truth.jsonl"), reference)
+    totals = books.totals()
+    assert totals["trades"]["verdicts"] == dict(expected.trades)
+    assert totals["enriched_trades"]["verdicts"] == dict(expected.enriched_trades)
+    names = ("total_buy", "total_sell", "fees", "trades")
+    windows = {
+        (r["window_start"], r["terminal"], r["currency"]): tuple(r[n] for n in names)
+        for r in books.read("trade_summary").to_pylist()
+    }
+    assert windows == {k: tuple(getattr(w, n) for n in names) for k, w in expected.windows.items()}
+    due = books.read("due").to_pylist()
+    assert {(r["settlement_id"], r["currency"]): r["due"] for r in due} == dict(expected.due)
+    assert [check for check in audit(books) if not check.balances] == []
+
+
+def test_a_day_in_files_gives_the_oracles_books_across_restarts(project: Path, spark: Any) -> None:
+    settings = settings_for(project)
+    plan = resolve(load_pipeline("tapeline.trades", settings))
+    books = Books(plan, settings.home("trades"))
+    write_files(simulate(DAY), project / "later", lines_per_file=250)
+    files = sorted((project / "later").iterdir())
+    (project / "landing").mkdir()
+    for part in (files[: len(files) // 2], files[len(files) // 2 :]):
+        for file in part:
+            file.rename(project / "landing" / file.name)
+        with Runner(plan, settings, session=spark) as runner:
+            done = runner.run_once()
+        assert max(p.records for p in done) <= 900
+    same_as_the_oracle(books, project)
+    with Runner(plan, settings, session=spark) as runner:
+        assert runner.run_once() == []  # nothing new: nothing is published
+    same_as_the_oracle(books, project)
+    archived = [p for p in (settings.home("trades") / "intake/raw_trades/archive").rglob("*")
+                if p.is_file() and p.suffix != ".json"]  # fmt: skip
+    assert len(archived) == len(files)
+
+
+def test_a_lost_checkpoint_loses_and_doubles_nothing(project: Path, spark: Any) -> None:
+    import shutil
+
+    settings = settings_for(project)
+    plan = resolve(load_pipeline("tapeline.trades", settings))
+    files = write_files(simulate(DAY), project / "landing", lines_per_file=700)
+    assert len(files) > 2
+    with Runner(plan, settings, session=spark) as runner:
+        runner.run_once()
+    shutil.rmtree(settings.home("trades") / "checkpoints")
+    with Runner(plan, settings, session=spark) as runner:
+        runner.run_once()
+    same_as_the_oracle(Books(plan, settings.home("trades")), project)
+
+
+def test_a_live_run_publishes_what_is_dropped_while_it_runs(project: Path, spark: Any) -> None:
+    settings = settings_for(project)
+    plan = resolve(load_pipeline("tapeline.trades", settings))
+    books = Books(plan, settings.home("trades"))
+    sent = list(simulate(DAY))
+    with Runner(plan, settings, session=spark) as runner:
+        thread = threading.Thread(target=runner.run)
+        thread.start()
+        for first in range(0, len(sent), 600):
+            write_files(sent[first : first + 600], project / f"from{first}", lines_per_file=600)
+            for file in (project / f"from{first}").iterdir():
+                file.rename(project / "landing" / f"{first}-{file.name}")
+        _wait_for(lambda: _arrived(books) == len(sent))
+        status = read_status(settings.home("trades") / "status.json")
+        runner.stop()
+        thread.join()
+    assert status is not None
+    assert status["running"]
+    assert status["failure"] is None
+    same_as_the_oracle(books, project)
+
+
+def test_spark_jobs_per_micro_batch_stay_within_the_budget(project: Path, spark: Any) -> None:
+    trial = Trial(load_pipeline("tapeline.trades", Settings()), project)
+    lines = [line(s) for s in simulate(Day(seed=3, date=DAY.date, trades=900, broken=0.0))]
+    trial.feed(raw_trades=lines[:300])  # the first batch also broadcasts the references
+    before = _jobs(spark)
+    trial.feed(raw_trades=lines[300:600])
+    # One each for trades, enriched_trades, trade_summary and settlement_due.
+    assert _jobs(spark) - before == 4
+
+
+def test_a_correction_is_quarantined_and_never_counted_as_new(project: Path, spark: Any) -> None:
+    trial = Trial(load_pipeline("tapeline.trades", Settings()), project)
+    sent = next(s for s in simulate(DAY) if s.fate == "kept" and s.instrument)
+    text = line(sent).decode()
+    correction = text[:-1] + ', "version": 2, "event": "CORRECT"}'
+    cancel = f'{{"trade_id": "{sent.trade_id}", "version": 3, "event": "cancel"}}'
+    trial.feed(raw_trades=[text, correction, cancel])
+    assert trial.verdicts("trades") == {"kept": 1, "quarantined": 2}
+    for row in trial.quarantine("trades"):
+        assert "event is NEW: corrections and cancellations are not kept yet" in row["_reasons"]
+    assert sum(row["trades"] for row in trial.read("trade_summary")) == 1
+    assert all(isinstance(row["total_buy"], Decimal) for row in trial.read("trade_summary"))
+
+
+def _jobs(spark: Any) -> int:
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+
+
+def _arrived(books: Books) -> int:
+    return sum(books.totals().get("trades", {}).get("verdicts", {}).values())
+
+
+def _wait_for(condition: Any, seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        threading.Event().wait(0.1)
