@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from tapeline.run.intake import Form, Intake, IntakeLimits
-from tapeline.run.pieces import PIECE_SCHEMA, describe
+from tapeline.run.intake.pieces import PIECE_SCHEMA, describe
 
 # The sender's and the tape's own: a test that breaks the disk breaks it for intake alone.
 rename, unlink, utime = os.rename, os.unlink, os.utime

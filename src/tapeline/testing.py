@@ -30,8 +30,8 @@ from tapeline.books import Books, Layout
 from tapeline.declare import Pipeline
 from tapeline.plan import resolve
 from tapeline.run.flow import Flow, Published
-from tapeline.run.lines import Lines
-from tapeline.run.pieces import DeliveryPart, Part, write_piece
+from tapeline.run.intake.lines import Lines
+from tapeline.run.intake.pieces import DeliveryPart, Part, write_piece
 from tapeline.run.session import build_session
 from tapeline.run.steps import Steps
 from tapeline.run.tape import Tape

@@ -12,15 +12,23 @@ from typing import Any
 import pytest
 import typer
 
-from tests.docs.pages import CHANGELOG, OPERATE, PAGES, REFERENCE, REPOSITORY
-
-from tests.docs.pages import blocks, name_of, prose, section, text_of  # isort: skip
-
 import tapeline
 from tapeline import testing
 from tapeline.cli import app
 from tapeline.run.session import TUNING
 from tapeline.settings import OTHER_VARIABLES, Settings
+from tests.docs.pages import (
+    CHANGELOG,
+    OPERATE,
+    PAGES,
+    REFERENCE,
+    REPOSITORY,
+    blocks,
+    name_of,
+    prose,
+    section,
+    text_of,
+)
 
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands
 SHELL_WORDS = {"cat", "cd", "git", "mkdir", "mv", "python", "source"}

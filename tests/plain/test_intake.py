@@ -13,8 +13,8 @@ import threading
 import pytest
 
 from tapeline.errors import DeclarationError, OperationError, TapelineBug
-from tapeline.run.disk import Lease, lease
 from tapeline.run.intake import Form, Intake, IntakeLimits
+from tapeline.run.intake.disk import Lease, lease
 from tests.intake_desk import NOON, Desk
 
 
@@ -73,7 +73,7 @@ def test_a_file_written_in_place_waits_until_it_has_settled(desk):
 
 
 def test_without_leases_every_file_has_to_settle(desk, monkeypatch):
-    monkeypatch.setattr("tapeline.run.wholeness.lease", lambda handle: Lease.UNKNOWN)
+    monkeypatch.setattr("tapeline.run.intake.wholeness.lease", lambda handle: Lease.UNKNOWN)
     desk.send("far.json", b"1\n")
     assert desk.run() == []
     desk.seconds += 1
@@ -332,7 +332,7 @@ def test_a_file_that_is_held_is_not_read_again_at_every_pass(desk, monkeypatch):
     (desk.drop / "trades.json.manifest").write_text('{"rows": 2}')
     desk.send("trades.json", b"1\n")
     desk.run()
-    monkeypatch.setattr("tapeline.run.wholeness.Reading", None)
+    monkeypatch.setattr("tapeline.run.intake.wholeness.Reading", None)
     assert desk.run() == []
 
 
@@ -448,7 +448,7 @@ def test_mistakes_of_those_who_set_it_up_are_refused(tmp_path):
 
 
 def test_findings_cannot_grow_for_ever(desk, monkeypatch):
-    monkeypatch.setattr("tapeline.run.findings.FILE_BYTES", 1_000)
+    monkeypatch.setattr("tapeline.run.intake.findings.FILE_BYTES", 1_000)
     for number in range(100):
         desk.send(f"{number}.json", b"PK\x03\x04")
     desk.run()

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from tapeline.run import deliveries
-from tapeline.run.deliveries import FOREIGN, GZIP, Form, IntakeLimits, Reading, UnfitError
-from tapeline.run.pieces import describe
+from tapeline.run.intake import deliveries
+from tapeline.run.intake.deliveries import FOREIGN, GZIP, Form, IntakeLimits, Reading, UnfitError
+from tapeline.run.intake.pieces import describe
 from tests.intake_desk import Desk
 
 

@@ -55,6 +55,7 @@ class Ingest:
         stream: Any = (
             self._session.readStream.schema(PIECE_DDL)
             .option("maxFilesPerTrigger", self._settings.flow.pieces_per_tape_batch)
+            .option("maxFileAge", "36500d")
             .parquet(str(self._accepted))
             .writeStream.foreachBatch(lambda frame, batch: self._on_batch(frame, batch, then))
             .option("checkpointLocation", str(self._checkpoint))

@@ -233,7 +233,7 @@ class Runner:
                 try:
                     taken += intake.take()
                     self.status.dropped[name] = intake.waiting()
-                except OSError as error:
+                except (OSError, OperationError) as error:
                     self.status.problems[name] = f"intake: {error}"
                 else:
                     self.status.problems.pop(name, None)

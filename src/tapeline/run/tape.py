@@ -24,7 +24,7 @@ from tapeline.books.query import rows_of
 from tapeline.books.schemas import TAPE_BATCHES
 from tapeline.errors import OperationError
 from tapeline.run.failpoints import reach
-from tapeline.run.pieces import PIECE_SCHEMA, describe
+from tapeline.run.intake.pieces import PIECE_SCHEMA, describe
 from tapeline.run.steps import TAPE_LEAF
 from tapeline.settings import HousekeepingSettings
 from tapeline.watch.housekeeping import tidy

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tapeline.errors import OperationError
-from tapeline.run.disk import sync
-from tapeline.run.lines import Lines
+from tapeline.run.intake.disk import sync
+from tapeline.run.intake.lines import Lines
 
 PIECE_SCHEMA = pa.schema(
     [

@@ -21,16 +21,16 @@ from pathlib import Path
 from types import TracebackType
 
 from tapeline.errors import OperationError, TapelineBug
-from tapeline.run.deliveries import Form, IntakeLimits, Reading, Start, UnfitError
-from tapeline.run.disk import Lease, hold, lease
-from tapeline.run.dropfolder import DropFolder, shown
-from tapeline.run.findings import Findings
-from tapeline.run.originals import Note, Originals, identity
-from tapeline.run.packing import Packer
-from tapeline.run.pieces import PieceFacts
-from tapeline.run.shelf import Shelf
-from tapeline.run.tails import still_begins_with, tail
-from tapeline.run.wholeness import Wholeness
+from tapeline.run.intake.deliveries import Form, IntakeLimits, Reading, Start, UnfitError
+from tapeline.run.intake.disk import Lease, hold, lease
+from tapeline.run.intake.dropfolder import DropFolder, shown
+from tapeline.run.intake.findings import Findings
+from tapeline.run.intake.originals import Note, Originals, identity
+from tapeline.run.intake.packing import Packer
+from tapeline.run.intake.pieces import PieceFacts
+from tapeline.run.intake.shelf import Shelf
+from tapeline.run.intake.tails import still_begins_with, tail
+from tapeline.run.intake.wholeness import Wholeness
 
 __all__ = ["Form", "Intake", "IntakeLimits"]
 

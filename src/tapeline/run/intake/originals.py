@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tapeline.run.deliveries import UnfitError
-from tapeline.run.disk import READ_SAFELY, copy_range, move, sync, write_whole
-from tapeline.run.dropfolder import MANIFEST, NOT_PLAIN, Opened, shown
-from tapeline.run.wholeness import Whole
+from tapeline.run.intake.deliveries import UnfitError
+from tapeline.run.intake.disk import READ_SAFELY, copy_range, move, sync, write_whole
+from tapeline.run.intake.dropfolder import MANIFEST, NOT_PLAIN, Opened, shown
+from tapeline.run.intake.wholeness import Whole
 
 DIGITS = 12
 FILES_PER_FOLDER = 1_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tapeline.run.deliveries import (
+from tapeline.run.intake.deliveries import (
     GZIP,
     READ_BYTES,
     Form,
@@ -14,7 +14,7 @@ from tapeline.run.deliveries import (
     UnfitError,
     sha256_of,
 )
-from tapeline.run.lines import CR, LF
+from tapeline.run.intake.lines import CR, LF
 
 
 def tail(

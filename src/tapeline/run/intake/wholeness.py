@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tapeline.run.deliveries import Form, IntakeLimits, Reading, UnfitError, sha256_of
-from tapeline.run.disk import READ_SAFELY, Lease, lease
-from tapeline.run.dropfolder import MANIFEST, NOT_PLAIN, Opened, shown
-from tapeline.run.findings import Findings
+from tapeline.run.intake.deliveries import Form, IntakeLimits, Reading, UnfitError, sha256_of
+from tapeline.run.intake.disk import READ_SAFELY, Lease, lease
+from tapeline.run.intake.dropfolder import MANIFEST, NOT_PLAIN, Opened, shown
+from tapeline.run.intake.findings import Findings
 
 MANIFEST_BYTES = 64 * 1024
 # How many files that are not whole yet are remembered from one pass to the next.

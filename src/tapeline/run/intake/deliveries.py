@@ -13,8 +13,8 @@ from typing import Literal
 import pyarrow as pa
 
 from tapeline.errors import DeclarationError
-from tapeline.run.lines import CR, LF, Lines, Splitter, lines_of
-from tapeline.run.rows import json_rows
+from tapeline.run.intake.lines import CR, LF, Lines, Splitter, lines_of
+from tapeline.run.intake.rows import json_rows
 
 MIB = 1024 * 1024
 READ_BYTES = 4 * MIB

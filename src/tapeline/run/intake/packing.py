@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from tapeline.run.deliveries import IntakeLimits, Reading
-from tapeline.run.lines import Lines
-from tapeline.run.originals import Note
-from tapeline.run.pieces import DeliveryPart, Part
-from tapeline.run.shelf import Shelf
+from tapeline.run.intake.deliveries import IntakeLimits, Reading
+from tapeline.run.intake.lines import Lines
+from tapeline.run.intake.originals import Note
+from tapeline.run.intake.pieces import DeliveryPart, Part
+from tapeline.run.intake.shelf import Shelf
 
 
 class Heap:

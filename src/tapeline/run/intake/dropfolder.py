@@ -12,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 
 from tapeline.errors import OperationError
-from tapeline.run.disk import READ_SAFELY
-from tapeline.run.findings import Findings
-from tapeline.run.renames import Renames
+from tapeline.run.intake.disk import READ_SAFELY
+from tapeline.run.intake.findings import Findings
+from tapeline.run.intake.renames import Renames
 
 FOLDER_DEPTH = 32
 # Beyond this many files, `waiting` says "at least".

@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 
 from tapeline.errors import OperationError
-from tapeline.run.disk import sweep, sync
-from tapeline.run.pieces import Part, PieceFacts, describe, write_piece
+from tapeline.run.intake.disk import sweep, sync
+from tapeline.run.intake.pieces import Part, PieceFacts, describe, write_piece
 
 DIGITS = 12
 MILLISECOND_NS = 1_000_000
