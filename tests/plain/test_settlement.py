@@ -212,6 +212,7 @@ def test_the_same_call_writes_the_same_bytes_and_leaves_a_users_file_alone(tmp_p
     assert sorted(path.name for path in written) == [
         "currencies.csv",
         "instruments.csv",
+        "market_days.csv",
         "settlement_calendar.csv",
     ]
     for path in written:

@@ -25,6 +25,7 @@ from tapeline.plan import Plan
 from tapeline.run.failpoints import reach
 from tapeline.run.identity import Identity
 from tapeline.run.journal import Posted, post
+from tapeline.run.prepared import Prepared
 from tapeline.run.references import References
 from tapeline.run.register import BEGINNING, Given, Judged, check_balance, judge_batch, tape_records
 from tapeline.run.steps import Steps, prepare
@@ -116,6 +117,12 @@ class Flow:
             finally:
                 self._busy.release()
         return done
+
+    def warm(self) -> None:
+        """Run every step once on a row of nulls: the first real batch finds compiled code."""
+        steps: list[Prepared] = [step.prepared for step in self.steps.tables]
+        steps += [step.prepared for step in self.steps.summaries]
+        list(self._pool.map(Prepared.warm, steps))
 
     def close(self) -> None:
         self._pool.shutdown()

@@ -40,8 +40,9 @@ class Prepared:
     ) -> None:
         self._session = session
         self._parallelism = parallelism
-        # Never executed: one row of nulls, since Spark folds an empty leaf away.
-        leaf = self._leaf(pa.table([pa.nulls(1, f.type) for f in leaf_schema], schema=leaf_schema))
+        # One row of nulls: Spark folds an empty leaf away.
+        self._nothing = pa.table([pa.nulls(1, f.type) for f in leaf_schema], schema=leaf_schema)
+        leaf = self._leaf(self._nothing)
         result = build(leaf)
         self.schema: StructType = result.schema
         self.arrow_schema: pa.Schema = _nullable(
@@ -63,6 +64,10 @@ class Prepared:
         with _load_from_socket(served, NoOpSerializer()) as payloads:
             batches = [pa.ipc.read_record_batch(p, self.arrow_schema) for p in payloads]
         return pa.Table.from_batches(batches, self.arrow_schema)
+
+    def warm(self) -> None:
+        """Compile the generated code and broadcast the references, ahead of the first batch."""
+        self.run(self._nothing)
 
     def _leaf(self, rows: pa.Table) -> DataFrame:
         tasks = max(1, min(self._parallelism, rows.num_rows // ROWS_PER_TASK))

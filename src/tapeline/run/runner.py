@@ -63,6 +63,7 @@ class Runner:
         sources = self.plan.pipeline.sources
         self.tapes = {name: Tape(self.layout, name, self._clock) for name in sources}
         self.flow = Flow(session, self.plan, self.settings, self.tapes, self._clock)
+        self.flow.warm()
         self.intakes = {name: self._intake(name) for name in sources}
         self.ingests = {
             name: Ingest(
