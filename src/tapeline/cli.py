@@ -239,7 +239,10 @@ def simulate(
     """Play a trading day into a drop folder; the truth about it is written beside it first."""
     from tapeline.demo import latest_day, play_day
 
-    today = date.fromisoformat(day) + timedelta(days=1) if day else datetime.now(UTC).date()
+    try:
+        today = date.fromisoformat(day) + timedelta(days=1) if day else datetime.now(UTC).date()
+    except ValueError:
+        raise typer.BadParameter(f"'{day}' is not a date such as 2026-11-13") from None
     sent = play_day(folder, reference, latest_day(today, trades, seed), seconds)
     if as_json:
         _print_json({"records": sent, "folder": str(folder)})

@@ -16,7 +16,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from tapeline.books import Books
-from tapeline.errors import TapelineError
+from tapeline.errors import OperationError, TapelineError
 from tapeline.plan import Plan
 from tapeline.run.runner import Runner, now
 from tapeline.settings import Settings
@@ -70,6 +70,7 @@ class Demo:
         self._console = console
         self._day = latest_day(now().date(), trades, seed)
         self._stop = threading.Event()
+        self._failure: TapelineError | None = None
         self._books = Books(plan, settings.home(plan.name))
 
     def run(self, seconds: float | None) -> None:
@@ -100,8 +101,9 @@ class Demo:
                 runner.stop()
                 for thread in threads:
                     thread.join()
-            if runner.failure is not None:
-                raise runner.failure
+            failure = self._failure or runner.failure
+            if failure is not None:
+                raise failure
 
     def _simulate(self, reference: Path, length: float) -> None:
         def sleep(seconds: float) -> None:
@@ -113,6 +115,9 @@ class Demo:
             play_day(landing, reference, self._day, length, sleep)
         except Stopped:
             return
+        except Exception as error:  # noqa: BLE001 - whatever ends the simulator ends the demo
+            self._failure = OperationError(f"the simulator failed: {error}")
+            self._stop.set()
 
     def _run(self, runner: Runner) -> None:
         try:

@@ -31,6 +31,7 @@ class IntakeSettings:
     """What intake takes out of a drop folder, and its limits."""
 
     keep: Literal["archive", "delete"] = "archive"
+    pieces_ahead: int = 8
     poll_milliseconds: int = 50
     settle_seconds: float = 1.0
     files_per_pass: int = 2_000
@@ -44,7 +45,7 @@ class IntakeSettings:
 class FlowSettings:
     """The limits of one batch. A tape batch is never split: the flow takes whole ones."""
 
-    pieces_per_tape_batch: int = 4
+    bytes_per_tape_batch: int = 8 * 1024 * 1024
     records_per_batch: int = 200_000
     bytes_per_batch: int = 128 * 1024 * 1024
     identity_keys: int = 200_000_000

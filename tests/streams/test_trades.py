@@ -32,7 +32,7 @@ def settings_for(folder: Path) -> Settings:
         project=folder,
         root=folder / "books",
         intake=IntakeSettings(settle_seconds=0.2, records_per_piece=400),
-        flow=FlowSettings(pieces_per_tape_batch=2, records_per_batch=900),
+        flow=FlowSettings(bytes_per_tape_batch=40_000, records_per_batch=900),
         housekeeping=HousekeepingSettings(compact_every_batches=3, balances_every_batches=2),
     )
 

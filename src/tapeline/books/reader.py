@@ -62,7 +62,7 @@ class Books:
                 if not self._register_reference(connection, name):
                     return pa.table({})
             else:
-                hint = did_you_mean(name, plan.declared)
+                hint = did_you_mean(name, set(plan.declared) - set(plan.sources))
                 raise OperationError(f"'{name}' is no table, summary or view.{hint}")
             return connection.sql(f'select * from "{name}"').to_arrow_table()
 

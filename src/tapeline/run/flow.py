@@ -272,12 +272,12 @@ class Flow:
         if self.commits.last is None:
             return
         before = self.commits.last.body["fingerprints"]
-        changed = [n for n, f in self.steps.fingerprints.items() if before.get(n, f) != f]
+        changed = [n for n, f in self.steps.fingerprints.items() if before.get(n) != f]
         if changed:
             raise OperationError(
-                f"the code of {', '.join(changed)} changed since batch {self.commits.last.batch}: "
-                "its journal belongs to the old code. Go back to that code, or start new books in "
-                "another root (setting 'root')."
+                f"the code of {', '.join(changed)} changed since batch {self.commits.last.batch}, "
+                "or was not there: the books so far do not hold what it makes of them. Go back to "
+                "that code, or start new books in another root (setting 'root')."
             )
 
     def _sweep(self) -> None:
@@ -302,7 +302,7 @@ def add_totals(before: dict[str, Any], computed: Computed) -> dict[str, Any]:
             if kind in facts
         } | {
             kind: known.get(kind, 0) + facts[kind]
-            for kind in ("entries", "left_out")
+            for kind in ("entries", "counted", "left_out")
             if kind in facts
         }
     return after
@@ -314,6 +314,7 @@ def result_facts(result: Judged | Posted) -> dict[str, Any]:
         return {
             "rows": result.journal.num_rows,
             "entries": result.entries,
+            "counted": result.counted,
             "left_out": result.left_out,
             "measures": result.measures,
         }

@@ -54,7 +54,7 @@ class Ingest:
         self._accepted.mkdir(parents=True, exist_ok=True)
         stream: Any = (
             self._session.readStream.schema(PIECE_DDL)
-            .option("maxFilesPerTrigger", self._settings.flow.pieces_per_tape_batch)
+            .option("maxBytesPerTrigger", self._settings.flow.bytes_per_tape_batch)
             .option("maxFileAge", "36500d")
             .parquet(str(self._accepted))
             .writeStream.foreachBatch(lambda frame, batch: self._on_batch(frame, batch, then))

@@ -12,7 +12,7 @@ from tapeline.books.query import connect
 from tapeline.books.schemas import JOURNAL, POSITION, with_columns
 from tapeline.errors import TapelineBug
 from tapeline.run.register import Given
-from tapeline.run.steps import SummaryStep
+from tapeline.run.steps import CARRIED, SummaryStep
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,14 @@ class Posted:
     journal: pa.Table
     links: pa.Table
     entries: int
-    left_out: int
+    counted: int  # rows of the table that the summary counts
+    left_out: int  # rows that its filter leaves out
     measures: dict[str, str]
 
 
 def post(step: SummaryStep, given: Given, batch: int) -> Posted:
     """The journal entries of a batch of a table's rows."""
-    rows = step.prepared.run(given.rows.select(list(step.needs)))
+    rows = step.prepared.run(_numbered(given.rows.select(list(step.needs))))
     links = _links(step, rows, batch)
     journal = _add_up(step, links, batch)
     signs = pc.sum(links["_sign"]).as_py() or 0
@@ -36,7 +37,8 @@ def post(step: SummaryStep, given: Given, batch: int) -> Posted:
     if signs != entries:
         raise TapelineBug(f"{step.summary.name}: {signs} rows posted, {entries} in the journal.")
     measures = {name: str(pc.sum(journal[name]).as_py() or 0) for name in step.measures}
-    return Posted(journal, links, entries, _left_out(rows, given), measures)
+    counted = _counted(rows)
+    return Posted(journal, links, entries, counted, given.rows.num_rows - counted, measures)
 
 
 def _links(step: SummaryStep, rows: pa.Table, batch: int) -> pa.Table:
@@ -74,10 +76,21 @@ def _add_up(step: SummaryStep, links: pa.Table, batch: int) -> pa.Table:
         return connection.sql(query).to_arrow_table().select(schema.names).cast(schema)
 
 
-def _left_out(rows: pa.Table, given: Given) -> int:
-    """Rows of the table that the summary's filter does not count."""
-    if not rows.num_rows:
-        return int(given.rows.num_rows)
+def _numbered(rows: pa.Table) -> pa.Table:
+    """The rows with their own numbers in `_position`: a record may have made several."""
     position = rows["_position"].combine_chunks()
-    seen: int = pc.count_distinct(pc.struct_field(position, "ordinal")).as_py()
-    return given.records - seen
+    numbers = pa.array(np.arange(rows.num_rows, dtype=np.int64))
+    arrays = [numbers if f.name == "ordinal" else position.field(f.name) for f in CARRIED]
+    place = rows.schema.get_field_index("_position")
+    numbered = pa.StructArray.from_arrays(arrays, fields=list(CARRIED))
+    return rows.set_column(place, rows.schema.field(place), numbered)
+
+
+def _counted(rows: pa.Table) -> int:
+    """How many rows of the table have a share in the summary."""
+    if not rows.num_rows:
+        return 0
+    seen: int = pc.count_distinct(
+        pc.struct_field(rows["_position"].combine_chunks(), "ordinal")
+    ).as_py()
+    return seen

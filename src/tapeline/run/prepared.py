@@ -6,8 +6,8 @@ exchanges that leaf in the physical plan. What the plan holds besides the leaf s
 references included. A plan with a shuffle cannot be run twice (its shuffle files are kept), so it
 is refused: steps are projections, filters, explodes and left joins to references, and have none.
 
-This uses Spark's internal classes of exactly the pinned version; everything that does is in this
-module, and tests compare its results with the same step run the ordinary way.
+This uses Spark's internal classes of exactly the pinned version, as allowed.py and summarise.py do
+to read plans; a test compares its results with the same step run the ordinary way.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Runner:
         while self.flow.waiting:
             done += self._advance()
         self._housekeeping(force=True)
-        self._say()
+        self._say(running=False)
         return done
 
     def run(self, every: timedelta | None = None, seconds: float | None = None) -> None:
@@ -232,7 +232,9 @@ class Runner:
             taken = 0
             for name, intake in self.intakes.items():
                 try:
-                    taken += intake.take()
+                    # Back pressure: files wait in the drop folder, where they can share a piece.
+                    if self.tapes[name].ahead()[0] < self.settings.intake.pieces_ahead:
+                        taken += intake.take()
                     self.status.dropped[name] = intake.waiting()
                 except (OSError, OperationError) as error:
                     self.status.problems[name] = f"intake: {error}"
@@ -257,6 +259,9 @@ class Runner:
             intake.settle(self.tapes[name].last_piece)
 
     def _say(self, running: bool = True) -> None:
+        ahead = [tape.ahead() for tape in self.tapes.values()]
+        self.status.ahead_records = sum(records for _, records, _ in ahead)
+        self.status.ahead_since = min((since for _, _, since in ahead if since), default=None)
         self.status.write(self.flow, self.failure, running, self._clock())
 
     @staticmethod

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from tapeline.run.steps import TAPE_LEAF
 from tapeline.settings import HousekeepingSettings
 from tapeline.watch.housekeeping import tidy
 
+MOST_COUNTED_AHEAD = 100
 LEAF_COLUMNS = [name for name in TAPE_LEAF.names if name != "ordinal"]
 
 
@@ -108,6 +109,23 @@ class Tape:
         """Spark has committed the batch: the names it watched can go."""
         for number in batch.pieces:
             (self._accepted / f"{number:012}.parquet").unlink(missing_ok=True)
+
+    def ahead(self) -> tuple[int, int, datetime | None]:
+        """Pieces and records that are accepted and not on the tape yet, and since when."""
+        waiting = []
+        for name in os.listdir(self._accepted) if self._accepted.exists() else []:
+            stem = name.removesuffix(".parquet")
+            if stem.isdigit() and int(stem) not in self._listed:
+                waiting.append(int(stem))
+        records, oldest = 0, None
+        for number in sorted(waiting)[:MOST_COUNTED_AHEAD]:
+            try:
+                path = self._accepted / f"{number:012}.parquet"
+                records += describe(path).records
+                oldest = oldest or datetime.fromtimestamp(path.stat().st_mtime, UTC)
+            except FileNotFoundError:
+                continue  # it went onto the tape meanwhile
+        return len(waiting), records, oldest
 
     def tidy(self, settings: HousekeepingSettings, flown: bool) -> None:
         """Compact the tape, unless the flow still needs its pieces by their names."""

@@ -26,6 +26,8 @@ class StatusFile:
         self._written: datetime | None = None
         self._recent: deque[tuple[datetime, int, float]] = deque(maxlen=RECENT_BATCHES)
         self.overruns = 0
+        self.ahead_records = 0  # accepted, not on the tape yet
+        self.ahead_since: datetime | None = None
         self.dropped: dict[str, tuple[int, int]] = {}
         self.problems: dict[str, str] = {}
 
@@ -47,7 +49,7 @@ class StatusFile:
     def _facts(
         self, flow: Any, failure: TapelineError | None, running: bool, now: datetime
     ) -> dict[str, Any]:
-        oldest = flow.oldest_waiting
+        oldest = flow.oldest_waiting or self.ahead_since
         batches = list(self._recent)
         span = (batches[-1][0] - batches[0][0]).total_seconds() if len(batches) > 1 else 0.0
         records = sum(records for _, records, _ in batches[1:])
@@ -60,7 +62,7 @@ class StatusFile:
             "batch": flow.commits.published_batch,
             "published_at": flow.commits.published_at and flow.commits.published_at.isoformat(),
             "positions": dict(flow.position),
-            "lag_records": flow.waiting,
+            "lag_records": flow.waiting + self.ahead_records,
             "lag_seconds": round((now - oldest).total_seconds(), 3) if oldest else 0.0,
             "drop_files": sum(files for files, _ in self.dropped.values()),
             "records_per_second": round(records / span, 1) if span else None,
