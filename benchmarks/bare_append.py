@@ -13,6 +13,7 @@ import json
 import tempfile
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -67,7 +68,7 @@ def run(asked: argparse.Namespace, work: Path, needed: int) -> dict[str, object]
     if not done:
         raise SystemExit(f"{len(calls_ms)} of {needed} batches were written: {failed}")
     measured = calls_ms[asked.warm_up :]
-    whole = [(later - earlier) * 1000 for earlier, later in zip(started, started[1:], strict=False)]
+    whole = [(later - earlier) * 1000 for earlier, later in pairwise(started)]
     whole = whole[asked.warm_up :]
     return {
         "event": "done",

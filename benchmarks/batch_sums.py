@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def run(asked: argparse.Namespace, work: Path) -> dict[str, object]:
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     spark = session("batch-sums", work, asked.tuned)
     ready = seconds_since_start()

@@ -70,7 +70,7 @@ class ByHand:
         return [self._bronze(), self._silver(), self._gold()]
 
     def _bronze(self) -> StreamingQuery:
-        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql import functions as F
 
         reader = self.spark.readStream
         if self.files_per_batch:

@@ -249,7 +249,7 @@ def start(
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
-            preexec_fn=pin,
+            preexec_fn=pin,  # noqa: PLW1509 - the arms start before any thread of ours
         )
     return Arm(child, TreeWatch(child.pid), started, log)
 

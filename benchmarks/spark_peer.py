@@ -139,7 +139,7 @@ def lines_of(reader: object, drop: Path) -> DataFrame:
 
 def good_trades(lines: DataFrame, currencies: list[str]) -> DataFrame:
     """The typed trades of those lines that keep all rules; repeats included."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     known = F.col("currency").isNull() | F.col("currency").isin(currencies)
     return (
@@ -163,7 +163,7 @@ def good_trades(lines: DataFrame, currencies: list[str]) -> DataFrame:
 
 def window_sums(trades: DataFrame, reference: Reference) -> DataFrame:
     """Money bought and sold in each quarter of an hour, by terminal and currency."""
-    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import functions as F
 
     instruments, currencies = F.broadcast(reference.instruments), F.broadcast(reference.currencies)
     amounts = (

@@ -1,0 +1,62 @@
+"""Run the benchmarks: `python -m benchmarks short`, `all`, or single questions by name.
+
+Results go to benchmarks/results/<question>.json with the machine they came from; the table in
+docs/performance.md is made from them. Nothing here is asserted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from benchmarks.machine import facts
+from benchmarks.scenarios import QUESTIONS
+from benchmarks.table import write_table
+
+RESULTS = Path(__file__).parent / "results"
+SHORT = {"micro_batch": (0.5, 1), "live_latency": (0.3, 1), "catch_up": (0.1, 1)}
+ALL = {
+    "micro_batch": (0.5, 3),
+    "live_latency": (0.5, 3),
+    "catch_up": (1.0, 3),
+    "history": (1.0, 1),
+    "soak": (1.0, 1),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="+", help="short, all, or " + ", ".join(QUESTIONS))
+    parser.add_argument("--scale", type=float)
+    parser.add_argument("--rounds", type=int)
+    asked = parser.parse_args()
+    chosen: dict[str, tuple[float, int]] = {}
+    for name in asked.what:
+        chosen |= {"short": SHORT, "all": ALL}.get(name) or {name: ALL[name]}
+    RESULTS.mkdir(exist_ok=True)
+    for name, (scale, rounds) in chosen.items():
+        scale, rounds = asked.scale or scale, asked.rounds or rounds
+        print(
+            f"{name}: {QUESTIONS[name].__doc__} (scale {scale:g}, {rounds} rounds) ...", flush=True
+        )
+        before = facts()
+        started = time.monotonic()
+        found = QUESTIONS[name](scale, rounds)
+        result = {
+            "question": question,
+            "scale": scale,
+            "rounds": rounds,
+            "seconds": round(time.monotonic() - started),
+            "machine": before,
+            "found": found,
+        }
+        (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        shown = {key: value for key, value in found.items() if key not in ("runs", "hundreds")}
+        print(json.dumps(shown, indent=1), flush=True)
+    write_table(RESULTS)
+
+
+if __name__ == "__main__":
+    main()

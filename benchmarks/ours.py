@@ -1,0 +1,257 @@
+"""Tapeline's own arms: the trades pipeline on files, live, once, or batch by batch.
+
+python -m benchmarks.ours once --root DIR --drop DIR --reference DIR
+python -m benchmarks.ours live --root DIR --reference DIR          # drop into DIR/landing
+python -m benchmarks.ours batches --root DIR --drop DIR --reference DIR --batches 60
+python -m benchmarks.ours history --root DIR --drop DIR --reference DIR --days 1
+python -m benchmarks.ours soak --root DIR --drop DIR --reference DIR --batches 1000
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+
+from benchmarks import sums
+from benchmarks.latency import percentile
+from benchmarks.measure import seconds_since_start
+from tapeline.books import Books
+from tapeline.plan import Plan, load_pipeline, resolve
+from tapeline.run.runner import Runner
+from tapeline.settings import Settings
+from tapeline.testing import Trial
+from tapeline.watch.housekeeping import tidy
+
+LINES_PER_BATCH = 200
+
+
+def project(asked: argparse.Namespace) -> tuple[Plan, Settings]:
+    """A project of its own under the root, with the input's reference data."""
+    asked.root.mkdir(parents=True, exist_ok=True)
+    if not (asked.root / "reference").exists():
+        shutil.copytree(asked.reference, asked.root / "reference")
+    settings = Settings(project=asked.root, root=asked.root / "books")
+    return resolve(load_pipeline("tapeline.trades", settings)), settings
+
+
+def say(event: str, **facts: object) -> None:
+    print(json.dumps({"event": event, "arm": "tapeline", **facts}), flush=True)
+
+
+def summary_rows(plan: Plan, settings: Settings) -> list[sums.Row]:
+    rows = Books(plan, settings.home(plan.name)).read("trade_summary").to_pylist()
+    return [sums.row(one[name] for name in sums.COLUMNS) for one in rows]
+
+
+class SummaryTotal:
+    """Counts the trades in the summary as any reader does, without Spark."""
+
+    def __init__(self, root: Path) -> None:
+        settings = Settings(project=root, root=root / "books")
+        plan = resolve(load_pipeline("tapeline.trades", settings))
+        self._books = Books(plan, settings.home(plan.name))
+
+    def __call__(self) -> int:
+        rows = self._books.read("trade_summary")
+        return sum(rows["trades"].to_pylist()) if rows.num_columns else 0
+
+
+def live(asked: argparse.Namespace) -> None:
+    plan, settings = project(asked)
+    with Runner(plan, settings) as runner:
+        signal.signal(signal.SIGTERM, lambda *_: runner.stop())
+        say("ready", seconds_from_start=round(seconds_since_start(), 3))
+        runner.run()
+        if runner.failure is not None:
+            raise SystemExit(str(runner.failure))
+
+
+def once(asked: argparse.Namespace) -> None:
+    """Work off what waits, and read the final numbers."""
+    plan, settings = project(asked)
+    link_files(sorted(asked.drop.iterdir()), asked.root / "landing")
+    with Runner(plan, settings) as runner:
+        ready = seconds_since_start()
+        say("ready", seconds_from_start=round(ready, 3))
+        published = runner.run_once()
+        rows = summary_rows(plan, settings)
+        done = seconds_since_start()
+    say(
+        "done",
+        trades=sums.trades(rows),
+        checksum=sums.checksum(rows),
+        batches=len(published),
+        batch_seconds=[round(one.seconds, 2) for one in published],
+        seconds_from_start=round(done, 3),
+        seconds_from_ready=round(done - ready, 3),
+    )
+
+
+def link_files(files: list[Path], target: Path) -> None:
+    """Put files into a drop folder, renamed into place as senders should."""
+    target.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        hidden = target / f".{file.name}"
+        shutil.copyfile(file, hidden)
+        hidden.rename(target / file.name)
+
+
+def groups(drop: Path, size: int) -> Iterator[list[bytes]]:
+    lines: list[bytes] = []
+    for file in sorted(drop.iterdir()):
+        lines += file.read_bytes().splitlines()
+        while len(lines) >= size:
+            yield lines[:size]
+            lines = lines[size:]
+
+
+def batches(asked: argparse.Namespace) -> None:
+    """The flow's micro-batch alone, 200 new trades each."""
+    plan, _ = project(asked)
+    trial = Trial(plan.pipeline, asked.root)
+    tracker = trial.flow._session.sparkContext.statusTracker()
+    flow_ms: list[float] = []
+    jobs = 0
+    for lines in groups(asked.drop, LINES_PER_BATCH):
+        trial.put("raw_trades", lines)
+        jobs = len(tracker.getJobIdsForGroup(None))
+        started = time.perf_counter()
+        trial.flow.advance()
+        flow_ms.append((time.perf_counter() - started) * 1000)
+        jobs = len(tracker.getJobIdsForGroup(None)) - jobs
+        if len(flow_ms) == asked.warm_up + asked.batches:
+            break
+    measured = flow_ms[asked.warm_up :]
+    say(
+        "done",
+        batches=len(measured),
+        flow_ms_p50=round(median(measured), 1),
+        flow_ms_p95=round(percentile(measured, 95), 1),
+        spark_jobs=jobs,
+        flow_ms=[round(one, 1) for one in flow_ms],
+    )
+
+
+def history(asked: argparse.Namespace) -> None:
+    """Live batches on top of so many days of trades; the last day's files make the batches."""
+    plan, settings = project(asked)
+    files = sorted(asked.drop.iterdir())
+    days = sorted({day_of(file) for file in files})
+    # The live day comes last; before it, so many days of history.
+    chosen = set(days[-1 - asked.days : -1])
+    link_files([file for file in files if day_of(file) in chosen], asked.root / "landing")
+    with Runner(plan, settings) as runner:
+        runner.run_once()
+        loaded = runner.flow.commits.published_batch
+    trial = Trial(plan.pipeline, asked.root)
+    live_folder = asked.root / "live"
+    link_files([file for file in files if day_of(file) == days[-1]], live_folder)
+    flow_ms: list[float] = []
+    process = psutil.Process()
+    read_before = 0
+    for lines in groups(live_folder, LINES_PER_BATCH):
+        trial.put("raw_trades", lines)
+        if len(flow_ms) == asked.warm_up:
+            read_before = process.io_counters().read_chars
+        started = time.perf_counter()
+        trial.flow.advance()
+        flow_ms.append((time.perf_counter() - started) * 1000)
+        if len(flow_ms) == asked.warm_up + asked.batches:
+            break
+    read = process.io_counters().read_chars - read_before
+    measured = flow_ms[asked.warm_up :]
+    say(
+        "done",
+        days=asked.days,
+        loaded_batches=loaded,
+        keys=len(trial.flow.identities["trades"]),
+        batches=len(measured),
+        flow_ms_p50=round(median(measured), 1),
+        flow_ms_p95=round(percentile(measured, 95), 1),
+        read_bytes_per_batch=read // max(1, len(measured)),
+    )
+
+
+def day_of(file: Path) -> str:
+    """The simulated day in a file's name."""
+    return next(part for part in file.stem.split("-") if part[0] == "T" and part[1:].isdigit())
+
+
+def soak(asked: argparse.Namespace) -> None:
+    """Many small batches with housekeeping: what stays bounded is shown by hundreds."""
+    plan, settings = project(asked)
+    trial = Trial(plan.pipeline, asked.root)
+    every = settings.housekeeping.compact_every_batches
+    flow_ms: list[float] = []
+    tidy_ms: list[float] = []
+    hundreds: list[dict[str, Any]] = []
+    for lines in groups(asked.drop, asked.lines):
+        trial.put("raw_trades", lines)
+        started = time.perf_counter()
+        trial.flow.advance()
+        flow_ms.append((time.perf_counter() - started) * 1000)
+        if len(flow_ms) % every == 0:
+            tidy_ms.append(timed(lambda: tidy_all(trial, settings)))
+        if len(flow_ms) % 100 == 0:
+            hundreds.append(facts_of(trial, flow_ms[-100:], tidy_ms[-100 // every :]))
+            say("hundred", **hundreds[-1])
+        if len(flow_ms) == asked.batches:
+            break
+    say("done", batches=len(flow_ms), hundreds=hundreds)
+
+
+def tidy_all(trial: Trial, settings: Settings) -> None:
+    for book in (*trial.flow.books.values(), trial.flow.commits.book):
+        tidy(book.table, settings.housekeeping)
+    for tape in trial.tapes.values():
+        tape.tidy(settings.housekeeping, flown=True)
+
+
+def timed(work: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    work()
+    return (time.perf_counter() - started) * 1000
+
+
+def facts_of(trial: Trial, flow_ms: list[float], tidy_ms: list[float]) -> dict[str, Any]:
+    home = trial.flow.layout.home
+    logs = sum(len(list(log.iterdir())) for log in home.rglob("_delta_log"))
+    live_files = sum(len(book.table.file_uris()) for book in trial.flow.books.values())
+    return {
+        "batch": trial.flow.commits.published_batch,
+        "flow_ms_p50": round(median(flow_ms), 1),
+        "flow_ms_p95": round(percentile(flow_ms, 95), 1),
+        "tidy_ms_p50": round(median(tidy_ms), 1),
+        "live_files": live_files,
+        "log_files": logs,
+        "rss_mb": psutil.Process(os.getpid()).memory_info().rss >> 20,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["once", "live", "batches", "history", "soak"])
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--drop", type=Path)
+    parser.add_argument("--reference", type=Path, required=True)
+    parser.add_argument("--warm-up", type=int, default=30)
+    parser.add_argument("--batches", type=int, default=60)
+    parser.add_argument("--days", type=int, default=1)
+    parser.add_argument("--lines", type=int, default=LINES_PER_BATCH)
+    asked = parser.parse_args()
+    work = {"once": once, "live": live, "batches": batches, "history": history, "soak": soak}
+    work[asked.what](asked)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""The questions, each answered by arms that run side by side in one run.
+
+Every arm is a process of its own on a fresh root; arms are interleaved, rounds are repeated, and
+an arm whose sums differ from the truth has no number.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import latency
+from benchmarks.generate import Input, bench_folder, make
+from benchmarks.measure import run, running
+from benchmarks.ours import SummaryTotal
+
+LIMIT_SECONDS = 900.0
+Facts = dict[str, Any]
+
+
+@contextmanager
+def fresh_root(name: str) -> Iterator[Path]:
+    """A folder that no earlier run has touched, removed at the end."""
+    root = bench_folder() / "runs" / name
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    try:
+        yield root
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def arm(name: str, *arguments: str, limit_seconds: float = LIMIT_SECONDS) -> Facts:
+    """One arm to its end; what it said last, with its processor seconds and memory."""
+    result = run([name, *arguments], bench_folder() / "logs" / f"{name}.log", limit_seconds)
+    if result.exit_code != 0 or result.timed_out:
+        raise RuntimeError(f"{name} failed ({result.exit_code}): {result.stderr_tail[-2000:]}")
+    usage = {
+        "cpu_seconds": round(result.usage.cpu_seconds, 1),
+        "peak_rss_mb": result.usage.peak_rss_bytes >> 20,
+    }
+    return {**result.last, **usage}
+
+
+def ours(what: str, made: Input, *more: str) -> Facts:
+    with fresh_root(f"ours-{what}") as root:
+        places = ["--root", str(root), "--drop", str(made.drop), "--reference", str(made.reference)]
+        return arm("benchmarks.ours", what, *places, *more)
+
+
+def right(facts: Facts, made: Input) -> Facts:
+    """No number without the right answer."""
+    if facts["checksum"] != made.checksum:
+        raise RuntimeError(f"{facts['arm']} gave other sums than the truth: it has no number")
+    return facts
+
+
+def micro_batch(scale: float, rounds: int) -> Facts:
+    """What does the flow's micro-batch over 200 new trades cost against one bare Delta append?"""
+    made = make("stream", max(0.5, scale))
+    found: dict[str, list[float]] = {"tapeline": [], "bare_append": []}
+    jobs = None
+    for _ in range(rounds):
+        bare = arm("benchmarks.bare_append", "--drop", str(made.drop), "--batches", "60")
+        found["bare_append"].append(bare["append_ms_p50"])
+        own = ours("batches", made, "--warm-up", "40", "--batches", "60")
+        found["tapeline"].append(own["flow_ms_p50"])
+        jobs = own["spark_jobs"]
+    return {
+        "unit": "ms, median of a batch",
+        **found,
+        "ratio": _ratio(found["tapeline"], found["bare_append"]),
+        "spark_jobs_per_batch": jobs,
+    }
+
+
+def live_latency(scale: float, rounds: int) -> Facts:
+    """How soon does a trade change the number? 400 trades a second in files of 200."""
+    made = make("stream", scale)
+    found: dict[str, list[Facts]] = {"tapeline": [], "by_hand_tuned": [], "by_hand_default": []}
+    for _ in range(rounds):
+        found["tapeline"].append(_tapeline_latency(made))
+        found["by_hand_tuned"].append(latency.by_hand(made, tuned=True))
+        found["by_hand_default"].append(latency.by_hand(made, tuned=False))
+    medians = {name: [one["p50_seconds"] for one in runs] for name, runs in found.items()}
+    return {
+        "unit": "seconds, file renamed -> number read, median",
+        **medians,
+        "times_lower_than_default": _ratio(medians["by_hand_default"], medians["tapeline"]),
+        "times_lower_than_tuned": _ratio(medians["by_hand_tuned"], medians["tapeline"]),
+        "runs": found,
+    }
+
+
+def _tapeline_latency(made: Input) -> Facts:
+    with fresh_root("ours-live") as root:
+        arguments = [
+            "benchmarks.ours",
+            "live",
+            "--root",
+            str(root),
+            "--reference",
+            str(made.reference),
+        ]
+        with running(arguments, bench_folder() / "logs" / "ours-live.log") as live:
+            ready = live.wait_for("ready", 180)
+            seen = latency.measure(made, root / "landing", SummaryTotal(root))
+            usage = live.watch.sample()
+            live.stop()
+        total = SummaryTotal(root)()
+    if total != made.trades:
+        raise RuntimeError(f"tapeline counted {total} trades of {made.trades}: it has no number")
+    return {
+        "arm": "tapeline",
+        **seen.summary(),
+        "ready_seconds": ready["seconds_from_start"],
+        "cpu_seconds": round(usage.cpu_seconds, 1),
+        "peak_rss_mb": usage.peak_rss_bytes >> 20,
+    }
+
+
+def catch_up(scale: float, rounds: int) -> Facts:
+    """How fast is a backlog worked off? From the start of the process to the final numbers."""
+    made = make("million", scale)
+    places = ["--drop", str(made.drop), "--reference", str(made.reference)]
+    found: dict[str, list[Facts]] = {"tapeline": [], "by_hand_tuned": [], "batch_sums": []}
+    for _ in range(rounds):
+        found["tapeline"].append(right(ours("once", made), made))
+        found["batch_sums"].append(right(arm("benchmarks.batch_sums", *places, "--tuned"), made))
+        with fresh_root("by-hand") as root:
+            until = ["--until-trades", str(made.trades), "--watermark", "60 days", "--tuned"]
+            by_hand = arm("benchmarks.by_hand", "--root", str(root), *places, *until)
+            found["by_hand_tuned"].append(right(by_hand, made))
+    whole = {name: [one["seconds_from_start"] for one in runs] for name, runs in found.items()}
+    ready = {name: [one["seconds_from_ready"] for one in runs] for name, runs in found.items()}
+    return {
+        "unit": f"seconds for {made.lines:,} records, from the start of the process",
+        **whole,
+        "from_ready": ready,
+        "against_by_hand_tuned": _ratio(whole["tapeline"], whole["by_hand_tuned"]),
+        "against_batch_sums": _ratio(whole["tapeline"], whole["batch_sums"]),
+        "against_batch_sums_from_ready": _ratio(ready["tapeline"], ready["batch_sums"]),
+        "cpu_seconds": {name: [one["cpu_seconds"] for one in runs] for name, runs in found.items()},
+        "peak_rss_mb": {name: [one["peak_rss_mb"] for one in runs] for name, runs in found.items()},
+    }
+
+
+def history(scale: float, rounds: int) -> Facts:
+    """Does history cost? The same batches on top of 1 and of 19 days of trades."""
+    made = make("history", scale)
+    found: dict[str, list[float]] = {"days_1": [], "days_19": []}
+    more: list[Facts] = []
+    for _ in range(rounds):
+        for days in (1, 19):
+            one = ours("history", made, "--days", str(days), "--warm-up", "40", "--batches", "100")
+            found[f"days_{days}"].append(one["flow_ms_p50"])
+            more.append(one)
+    return {
+        "unit": "ms, median of a batch of 200",
+        **found,
+        "ratio": _ratio(found["days_19"], found["days_1"]),
+        "runs": more,
+    }
+
+
+def soak(scale: float, rounds: int) -> Facts:
+    """Do files, logs and the time per batch stay bounded over 1,000 small batches?"""
+    made = make("stream", 1.0)
+    one = ours("soak", made, "--batches", str(int(1000 * max(scale, 0.3))), "--lines", "50")
+    hundreds = one["hundreds"]
+    settled = hundreds[1:]  # the first hundred compiles
+    return {
+        "unit": "ms, median of a batch of 50",
+        "hundreds": hundreds,
+        "drift": round(settled[-1]["flow_ms_p50"] / settled[0]["flow_ms_p50"], 3),
+    }
+
+
+def _ratio(ours_: list[float], theirs: list[float]) -> float:
+    """Median against median."""
+    return round(median(ours_) / median(theirs), 3)
+
+
+QUESTIONS: dict[str, Callable[[float, int], Facts]] = {
+    "micro_batch": micro_batch,
+    "live_latency": live_latency,
+    "catch_up": catch_up,
+    "history": history,
+    "soak": soak,
+}

@@ -1,0 +1,55 @@
+"""The table in docs/performance.md, made from the results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+BARS = {
+    "micro_batch": [("ratio", "of one bare Delta append through Spark", "below 1")],
+    "live_latency": [
+        ("times_lower_than_default", "times lower than by hand, default settings", "at least 6"),
+        ("times_lower_than_tuned", "times lower than by hand, tuned", "at least 3"),
+    ],
+    "catch_up": [
+        ("against_by_hand_tuned", "of the time of by hand, tuned", "at most 1"),
+        ("against_batch_sums", "of the time of a batch job that only sums", "at most 2.5"),
+    ],
+    "history": [("ratio", "19 days of history against 1", "at most 1.25")],
+    "soak": [("drift", "last hundred batches against the second", "at most 1.1")],
+}
+
+
+def rows(results: Path) -> list[str]:
+    lines = ["| question | measured | ratio | bar | machine |", "|---|---|---|---|---|"]
+    for name, bars in BARS.items():
+        path = results / f"{name}.json"
+        if not path.exists():
+            continue
+        result = json.loads(path.read_text())
+        for key, words, bar in bars:
+            lines.append(_row(result, result["found"][key], words, bar))
+    return lines
+
+
+def _row(result: dict[str, Any], ratio: float, words: str, bar: str) -> str:
+    machine = result["machine"]
+    where = f"{machine['cores']} cores, load {machine['load_average'][0]}, {machine['commit'][:8]}"
+    asked = f"{result['question']} (scale {result['scale']:g}, {result['rounds']} rounds)"
+    return f"| {asked} | {words} | **{ratio:g}** | {bar} | {where} |"
+
+
+def write_table(results: Path) -> None:
+    """Put the table between its marks."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    table = "\n".join(rows(results))
+    PAGE.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_table(Path(__file__).parent / "results")
