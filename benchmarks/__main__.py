@@ -36,11 +36,10 @@ def main() -> None:
     for name in asked.what:
         chosen |= {"short": SHORT, "all": ALL}.get(name) or {name: ALL[name]}
     RESULTS.mkdir(exist_ok=True)
-    for name, (scale, rounds) in chosen.items():
-        scale, rounds = asked.scale or scale, asked.rounds or rounds
-        print(
-            f"{name}: {QUESTIONS[name].__doc__} (scale {scale:g}, {rounds} rounds) ...", flush=True
-        )
+    for name, usual in chosen.items():
+        scale, rounds = asked.scale or usual[0], asked.rounds or usual[1]
+        question = QUESTIONS[name].__doc__
+        print(f"{name}: {question} (scale {scale:g}, {rounds} rounds) ...", flush=True)
         before = facts()
         started = time.monotonic()
         found = QUESTIONS[name](scale, rounds)
