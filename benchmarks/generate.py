@@ -109,6 +109,16 @@ def make(name: str, scale: float = 1.0, corrections: float = 0.0, clean: bool = 
     return Input.load(folder)
 
 
+def deliver(made: Input, drop: Path | str) -> None:
+    """Copy an input's files to a drop folder, in order and each by a rename: a backlog."""
+    target = Path(drop)
+    target.mkdir(parents=True, exist_ok=True)
+    for path in made.files:
+        hidden = target / f".{path.name}.part"
+        shutil.copyfile(path, hidden)
+        hidden.rename(target / path.name)
+
+
 def _days(shape: Shape, scale: float, corrections: float, clean: bool) -> list[Any]:
     from tapeline.trades.settlement import sessions
     from tapeline.trades.simulator import Day

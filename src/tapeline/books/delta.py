@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake import Schema as DeltaSchema
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 # Housekeeping makes checkpoints and cleans the log between batches, never inside a commit.
@@ -90,16 +91,39 @@ class Book:
         sync_folder(log)
 
 
-def read_files(folder: Path) -> list[tuple[str, int | None, int | None]]:
-    """The live files of a table with the lowest and highest batch in each, if known."""
+File = tuple[str, int | None, int | None]
+# Opening a table costs many times what following it does: readers of a process share handles.
+_followed: dict[str, tuple[DeltaTable, int, list[File]]] = {}
+_following = threading.Lock()
+
+
+def read_files(folder: Path) -> list[File]:
+    """The live files of a table now, with the lowest and highest batch in each, if known."""
+    name = str(folder)
+    with _following:
+        known = _followed.get(name)
+        try:
+            table = known[0] if known else DeltaTable(name)
+            if known:
+                table.update_incremental()
+        except (TableNotFoundError, DeltaError, OSError):
+            _followed.pop(name, None)
+            return _first_look(name)
+        if known is None or known[1] != table.version():
+            _followed[name] = (table, table.version(), files_of(table))
+        return _followed[name][2]
+
+
+def _first_look(name: str) -> list[File]:
     try:
-        table = DeltaTable(str(folder))
+        table = DeltaTable(name)
     except TableNotFoundError:
         return []
-    return files_of(table)
+    _followed[name] = (table, table.version(), files_of(table))
+    return _followed[name][2]
 
 
-def files_of(table: DeltaTable) -> list[tuple[str, int | None, int | None]]:
+def files_of(table: DeltaTable) -> list[File]:
     adds = pa.table(table.get_add_actions(flatten=True))
     names = adds.schema.names
     unknown: list[int | None] = [None] * adds.num_rows

@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tapeline.books.delta import NO_HOOKS, read_files
 from tapeline.books.layout import Layout
-from tapeline.books.query import connect, register_table
+from tapeline.books.query import connect, register_table, view_files
 from tapeline.declare import Summary
 
 
@@ -41,7 +41,8 @@ def fold_view(
         for name in (*measures, "_entries")
     )
     connection.execute(
-        f"create or replace view {_quoted(summary.name)} as select {keys}, {sums} from ({rows}) "
+        f"create or replace temp view {_quoted(summary.name)} as "
+        f"select {keys}, {sums} from ({rows}) "
         f"group by {keys} having sum(_entries) > 0 order by {keys}"
     )
     return True
@@ -55,9 +56,7 @@ def _register_balances(
     files = read_files(folder)
     if not files:
         return 0
-    connection.read_parquet([path for path, _, _ in files]).create_view(
-        f"{summary.name}__balances", replace=True
-    )
+    view_files(connection, f"{summary.name}__balances", [path for path, _, _ in files])
     (found,) = connection.execute(f"select max(_batch) from {summary.name}__balances").fetchall()
     through = int(found[0] or 0)
     return through if through <= batch else 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,22 @@ from tapeline.books.delta import read_files, within
 from tapeline.errors import OperationError
 
 MEMORY_LIMIT = "2GB"
+_opening = threading.Lock()
 LAST_BATCH = 2**62
 
 
-def connect() -> duckdb.DuckDBPyConnection:
-    """A private in-memory database: no files, no network, UTC."""
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """The process's one in-memory database: no files, no network, UTC."""
     connection = duckdb.connect(":memory:", config={"threads": "2", "memory_limit": MEMORY_LIMIT})
     connection.execute("SET TimeZone = 'UTC'")
     return connection
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """A connection of one's own: its temporary views are seen by nobody else."""
+    with _opening:
+        return _database().cursor()
 
 
 def register_table(
@@ -33,13 +43,21 @@ def register_table(
     if not files:
         return False
     try:
-        connection.read_parquet(files).create_view(name, replace=True)
+        view_files(connection, name, files)
     except duckdb.Error as error:
         raise OperationError(
             f"{folder}: a file of this table is missing or damaged: {error}. Restore it from a "
             "backup; the tape and its archive hold what is needed to make it again."
         ) from None
     return True
+
+
+def view_files(connection: duckdb.DuckDBPyConnection, name: str, files: list[str]) -> None:
+    """A temporary view over Parquet files."""
+    listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
+    connection.execute(
+        f'create or replace temp view "{name}" as select * from read_parquet([{listed}])'
+    )
 
 
 def rows_of(folder: Path, columns: str, since: int = 0) -> list[dict[str, Any]]:

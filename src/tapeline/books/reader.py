@@ -18,6 +18,7 @@ from tapeline.books.query import connect, register_table
 from tapeline.declare import Table
 from tapeline.errors import OperationError, did_you_mean
 from tapeline.plan import Plan
+from tapeline.plan.graph import view_inputs
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,7 @@ class Books:
         with connect() as connection:
             batch = self.cut().batch
             if name in plan.summaries or name in plan.views:
-                known = self._register_views(connection, batch)
-                if name not in known:
+                if not self._register(connection, name, batch):
                     return pa.table({})
             elif name in plan.tables:
                 if not self._register_entries(connection, plan.tables[name], batch):
@@ -88,20 +88,19 @@ class Books:
         totals: dict[str, dict[str, dict[str, int]]] = self.cut().body.get("totals", {})
         return totals
 
-    def _register_views(self, connection: duckdb.DuckDBPyConnection, batch: int) -> set[str]:
-        """Summaries, references and views by their names; those that can be read now."""
+    def _register(self, connection: duckdb.DuckDBPyConnection, name: str, batch: int) -> bool:
+        """Make a summary, reference or view readable by its name, and what it reads before it."""
         plan = self.plan.pipeline
-        known = {
-            s.name for s in plan.summaries.values() if fold_view(connection, self.layout, s, batch)
-        }
-        known |= {name for name in plan.references if self._register_reference(connection, name)}
-        for view in plan.views.values():
-            try:
-                connection.execute(f'create or replace view "{view.name}" as {view.sql}')
-                known.add(view.name)
-            except duckdb.CatalogException:
-                continue  # it reads a summary that has no entry yet
-        return known
+        if name in plan.summaries:
+            return fold_view(connection, self.layout, plan.summaries[name], batch)
+        if name in plan.references:
+            return self._register_reference(connection, name)
+        view = plan.views[name]
+        for other in view_inputs(plan, view):
+            if not self._register(connection, other, batch):
+                return False  # it reads a summary that has no entry yet
+        connection.execute(f'create or replace temp view "{name}" as {view.sql}')
+        return True
 
     def _register_entries(
         self, connection: duckdb.DuckDBPyConnection, table: Table, batch: int
@@ -110,7 +109,7 @@ class Books:
         if not register_table(connection, name, self.layout.register(table.name), (0, batch)):
             return False
         connection.execute(
-            f'create or replace view "{table.name}" as select * exclude (_raw, _content_hash, '
+            f'create or replace temp view "{table.name}" as select * exclude (_raw, _content_hash, '
             f"_key_hash) from \"{name}\" where _batch <= {batch} and _verdict = 'kept'"
         )
         return True
@@ -120,7 +119,7 @@ class Books:
         if not register_table(connection, stored, self.layout.reference(name)):
             return False
         connection.execute(
-            f'create or replace view "{name}" as select * exclude (_batch) from "{stored}" '
+            f'create or replace temp view "{name}" as select * exclude (_batch) from "{stored}" '
             f'where _batch = (select max(_batch) from "{stored}")'
         )
         return True

@@ -120,15 +120,33 @@ def _check_view(pipeline: Pipeline, view: View) -> None:
     """A view is one SELECT over summaries and references."""
     if not re.match(r"\s*(select|with)\b", view.sql, re.IGNORECASE) or ";" in view.sql:
         raise DeclarationError(f"{view.where}: view '{view.name}' must be one SELECT, without ';'.")
-    own = set(re.findall(r"(\w+)\s+as\s*\(", view.sql, re.IGNORECASE))
     readable = {**pipeline.summaries, **pipeline.references, **pipeline.views}
-    for name in re.findall(r"\b(?:from|join)\s+([a-z_]\w*)", view.sql, re.IGNORECASE):
-        if name not in readable and name not in own:
+    before = list(pipeline.views)[: list(pipeline.views).index(view.name)]
+    for name in _names_read(view):
+        if name not in readable:
             hint = did_you_mean(name, readable)
             raise DeclarationError(
                 f"{view.where}: view '{view.name}' reads '{name}', which is no summary and no "
                 f"reference.{hint}"
             )
+        if name in pipeline.views and name not in before:
+            raise DeclarationError(
+                f"{view.where}: view '{view.name}' reads the view '{name}', which is not declared "
+                "before it."
+            )
+
+
+def view_inputs(pipeline: Pipeline, view: View) -> list[str]:
+    """The summaries, references and views that a view reads."""
+    readable = {**pipeline.summaries, **pipeline.references, **pipeline.views}
+    return [name for name in _names_read(view) if name in readable]
+
+
+def _names_read(view: View) -> list[str]:
+    """What stands behind FROM and JOIN, but for the view's own WITH names."""
+    own = set(re.findall(r"(\w+)\s+as\s*\(", view.sql, re.IGNORECASE))
+    found = re.findall(r"\b(?:from|join)\s+([a-z_]\w*)", view.sql, re.IGNORECASE)
+    return sorted(set(found) - own)
 
 
 def _ordered(pipeline: Pipeline) -> list[Table]:

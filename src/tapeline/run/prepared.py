@@ -13,6 +13,7 @@ to read plans; a test compares its results with the same step run the ordinary w
 from __future__ import annotations
 
 from collections.abc import Callable
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pyarrow as pa
@@ -42,7 +43,8 @@ class Prepared:
         self._parallelism = parallelism
         # One row of nulls: Spark folds an empty leaf away.
         self._nothing = pa.table([pa.nulls(1, f.type) for f in leaf_schema], schema=leaf_schema)
-        leaf = self._leaf(self._nothing)
+        leaf = session.createDataFrame(self._nothing)
+        self._leaf_json = leaf.schema.json()
         result = build(leaf)
         self.schema: StructType = result.schema
         self.arrow_schema: pa.Schema = _nullable(
@@ -58,7 +60,7 @@ class Prepared:
         """The step over these rows, in their order: one Spark job."""
         if rows.num_rows == 0:
             return self.arrow_schema.empty_table()
-        plan = self._bind(_rdd_of(self._leaf(rows)))
+        plan = self._bind(self._rdd(rows))
         jvm: Any = self._session.sparkContext._jvm
         served = jvm.PythonRDD.collectAndServe(self._frame.toArrowBatchRdd(plan))
         with _load_from_socket(served, NoOpSerializer()) as payloads:
@@ -69,11 +71,21 @@ class Prepared:
         """Compile the generated code and broadcast the references, ahead of the first batch."""
         self.run(self._nothing)
 
-    def _leaf(self, rows: pa.Table) -> DataFrame:
+    def _rdd(self, rows: pa.Table) -> Any:
+        """Arrow rows as an RDD of the leaf's rows: createDataFrame without its inspections."""
+        jvm: Any = self._session.sparkContext._jvm
         tasks = max(1, min(self._parallelism, rows.num_rows // ROWS_PER_TASK))
         size = -(-rows.num_rows // tasks)
-        batches = rows.combine_chunks().to_batches(max_chunksize=size)
-        return self._session.createDataFrame(pa.Table.from_batches(batches))
+        with NamedTemporaryFile(dir=self._session.sparkContext._temp_dir) as file:
+            with pa.ipc.new_stream(file, rows.schema) as stream:
+                for batch in rows.combine_chunks().to_batches(max_chunksize=size):
+                    stream.write_batch(batch)
+            file.flush()
+            batches = jvm.PythonSQLUtils.readArrowStreamFromFile(file.name)
+        frame = jvm.PythonSQLUtils.toDataFrame(
+            batches, self._leaf_json, self._session._jsparkSession
+        )
+        return frame.queryExecution().logical().rdd()
 
     def _bind(self, rdd: Any) -> Any:
         """The physical plan with another leaf."""
