@@ -30,6 +30,7 @@ from tapeline.plan import Plan, load_pipeline, resolve
 from tapeline.run.runner import Runner
 from tapeline.settings import Settings
 from tapeline.testing import Trial
+from tapeline.trades.reference import write_reference
 from tapeline.watch.housekeeping import tidy
 
 LINES_PER_BATCH = 200
@@ -40,6 +41,8 @@ def project(asked: argparse.Namespace) -> tuple[Plan, Settings]:
     asked.root.mkdir(parents=True, exist_ok=True)
     if not (asked.root / "reference").exists():
         shutil.copytree(asked.reference, asked.root / "reference")
+        # An input may be older than the newest reference file: the missing ones are made.
+        write_reference(asked.root / "reference", years=(2024, 2026))
     settings = Settings(project=asked.root, root=asked.root / "books")
     return resolve(load_pipeline("tapeline.trades", settings)), settings
 

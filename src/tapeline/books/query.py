@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,14 @@ def _database() -> duckdb.DuckDBPyConnection:
     """The process's one in-memory database: no files, no network, UTC."""
     connection = duckdb.connect(":memory:", config={"threads": "2", "memory_limit": MEMORY_LIMIT})
     connection.execute("SET TimeZone = 'UTC'")
+    atexit.register(_close)
     return connection
+
+
+def _close() -> None:
+    """Let go of the database before the interpreter does: DuckDB complains of what it finds."""
+    _database().close()
+    _database.cache_clear()
 
 
 def connect() -> duckdb.DuckDBPyConnection:

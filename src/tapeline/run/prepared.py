@@ -74,6 +74,8 @@ class Prepared:
     def _rdd(self, rows: pa.Table) -> Any:
         """Arrow rows as an RDD of the leaf's rows: createDataFrame without its inspections."""
         jvm: Any = self._session.sparkContext._jvm
+        # Nodes of a plan take the session from the thread that makes them.
+        SparkSession._get_j_spark_session_class(jvm).setActiveSession(self._session._jsparkSession)
         tasks = max(1, min(self._parallelism, rows.num_rows // ROWS_PER_TASK))
         size = -(-rows.num_rows // tasks)
         with NamedTemporaryFile(dir=self._session.sparkContext._temp_dir) as file:
