@@ -25,6 +25,7 @@ from benchmarks import sums
 from benchmarks.measure import seconds_since_start
 from benchmarks.spark_peer import (
     LINE,
+    STATE_IN_MEMORY,
     SUM,
     TRADE,
     Reference,
@@ -147,13 +148,15 @@ def main() -> None:
     parser.add_argument("--drop", type=Path, required=True)
     parser.add_argument("--reference", type=Path, help="default: beside the drop folder")
     parser.add_argument("--tuned", action="store_true")
+    parser.add_argument("--state-in-memory", action="store_true", help="tuned without RocksDB")
     parser.add_argument("--watermark", default="2 days")
     parser.add_argument("--files-per-batch", type=int)
     parser.add_argument("--until-trades", type=int)
     asked = parser.parse_args()
     told = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
-    spark = session("by-hand", asked.root / "work", asked.tuned)
+    state = STATE_IN_MEMORY if asked.state_in_memory else {}
+    spark = session("by-hand", asked.root / "work", asked.tuned, **state)
     pipeline = ByHand(spark, asked)
     queries = pipeline.start()
     ready = seconds_since_start()

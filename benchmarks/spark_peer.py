@@ -20,6 +20,8 @@ DELTA_JARS = (
 BARE_FILESYSTEM_JAR = "hadoop-bare-naked-local-fs-0.1.0.jar"
 
 STREAMING = "org.apache.spark.sql.execution.streaming"
+STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+STATE_IN_MEMORY = {STATE_STORE: f"{STREAMING}.state.HDFSBackedStateStoreProvider"}
 
 # A line as it comes. All text: Spark would round a decimal that is too long, and say nothing.
 LINE_FIELDS = (
@@ -76,18 +78,18 @@ AMOUNT = """
 """
 
 
-def session(name: str, work: Path, tuned: bool, cores: str = "*") -> SparkSession:
+def session(name: str, work: Path, tuned: bool, **more: str) -> SparkSession:
     """A session on this machine. Plain: Spark's defaults, with Delta on the loopback address.
 
-    `work` takes what Spark writes aside: blocks, state, a warehouse.
+    `work` takes what Spark writes aside: blocks, state, a warehouse. `more` settings come last.
     """
     # Otherwise the driver binds to, and advertises, the machine's own name.
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
     work.mkdir(parents=True, exist_ok=True)
-    settings = _plain(work) | (_tuned() if tuned else {})
-    builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
+    settings = _plain(work) | (_tuned() if tuned else {}) | more
+    builder = SparkSession.builder.appName(name).master("local[*]")
     for key, value in settings.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
@@ -127,9 +129,7 @@ def _tuned() -> dict[str, str]:
             f"{STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        "spark.sql.streaming.stateStore.providerClass": (
-            f"{STREAMING}.state.RocksDBStateStoreProvider"
-        ),
+        STATE_STORE: f"{STREAMING}.state.RocksDBStateStoreProvider",
         f"{rocksdb}.changelogCheckpointing.enabled": "true",
         f"{rocksdb}.trackTotalNumberOfRows": "false",
         "spark.databricks.delta.snapshotPartitions": "1",

@@ -60,9 +60,20 @@ def inspect_plan(
         if name == "Join":
             _check_join(node, step)
         _check_expressions(node, step)
-    text = _normalised(plan)
-    reads = frozenset(name for name in stream.columns if re.search(rf"\b{name}\b", text))
-    return Shape(text, any(name in ("Generate", "Expand") for name in names), reads)
+    explodes = any(name in ("Generate", "Expand") for name in names)
+    return Shape(_normalised(plan), explodes, _columns_read(result))
+
+
+def _columns_read(result: DataFrame) -> frozenset[str]:
+    """The columns that the optimised step refers to; the rest need not travel to Spark."""
+    found: set[str] = set()
+    waiting: list[Any] = [result._jdf.queryExecution().optimizedPlan()]
+    while waiting:
+        node = waiting.pop()
+        attributes = node.references().toSeq()
+        found |= {str(attributes.apply(i).name()) for i in range(attributes.size())}
+        waiting += [node.children().apply(i) for i in range(node.children().size())]
+    return frozenset(found)
 
 
 def _stop_at(stream: DataFrame) -> str:

@@ -45,27 +45,30 @@ def decode(tape: DataFrame, files: Files, table: Table) -> DataFrame:
     whole = own.withColumn("_text", F.when(F.is_valid_utf8(text), text))
     parsed = _parse(whole, files)
     names = [field.name for field in files.fields]
-    values = {field.name: _value(field, files.zone) for field in files.fields}
+    # Values first, then what is wrong with them: an expression used twice is computed once.
+    texts = [F.col(f"`{field.name}`").alias(f"_t_{field.name}") for field in files.fields]
+    values = [_value(field, files.zone).alias(field.name) for field in files.fields]
+    typed = parsed.select(
+        *KEPT, "_fault", "_text", _shape_fault(files).alias("_bad"), *texts, *values
+    )
     faults = F.concat_ws(
         FAULT_SEPARATOR,
         F.col("_fault"),
         F.when(F.col("_text").isNull(), F.lit("the record is not UTF-8")),
-        _shape_fault(files),
-        *[_fault(field, values[field.name], files.zone) for field in files.fields],
+        F.col("_bad"),
+        *[_fault(field, files.zone) for field in files.fields if field.type != "string"],
     )
-    typed = parsed.select(
-        *KEPT, faults.alias("_faults"), *[values[name].alias(name) for name in names]
-    )  # fmt: skip
     # The time of a repeat may differ: it is left out of what makes two records the same.
-    content = [name for name in names if name != time]
+    content = [field for field in files.fields if field.name != time]
     position = F.struct(
         F.lit(table.stream).alias("source"),
-        *[F.col(name).alias(name[1:]) for name in (*KEPT, "_faults")],
+        *[F.col(name).alias(name[1:]) for name in KEPT],
+        faults.alias("faults"),
         _key_text(key).alias("key"),
         F.when(_key_text(key).isNotNull(), F.xxhash64(_key_text(key))).alias("key_hash"),
         _content_hash(content).alias("content_hash"),
     )
-    return typed.select(position.alias("_position"), *names)
+    return typed.select(position.alias("_position"), *[F.col(f"`{name}`") for name in names])
 
 
 def _parse(tape: DataFrame, files: Files) -> DataFrame:
@@ -174,11 +177,9 @@ def _moment(text: Column, zone: str) -> Column:
     return F.when(text.rlike(ZONED), value).when(exists & once, instant)
 
 
-def _fault(field: Field, value: Column, zone: str) -> Column:
+def _fault(field: Field, zone: str) -> Column:
     """What is wrong with a field's text, or null."""
-    text = F.col(f"`{field.name}`")
-    if field.type == "string":
-        return F.lit(None).cast("string")
+    text, value = F.col(f"`_t_{field.name}`"), F.col(f"`{field.name}`")
     given = text.isNotNull() & value.isNull()
     if field.decimal:
         precision, scale = field.decimal
@@ -217,8 +218,14 @@ def _key_text(key: tuple[str, ...]) -> Column:
     return F.when(present, F.concat_ws(UNIT_SEPARATOR, *parts))
 
 
-def _content_hash(names: list[str]) -> Column:
+def _content_hash(fields: list[Field]) -> Column:
     """The first 128 bits of the SHA-256 of the decoded record."""
-    texts = [F.coalesce(F.col(f"`{name}`").cast("string"), F.lit(NOTHING)) for name in names]
+    texts = [F.coalesce(_canonical(field), F.lit(NOTHING)) for field in fields]
     digest = F.sha2(F.concat_ws(UNIT_SEPARATOR, *texts), 256)
     return F.unhex(F.substring(digest, 1, 32))
+
+
+def _canonical(field: Field) -> Column:
+    """The one text of a value, however it was written."""
+    value = F.col(f"`{field.name}`")
+    return (F.unix_micros(value) if field.type == "timestamp" else value).cast("string")

@@ -181,7 +181,8 @@ def _prepare_summary(
 
     whole = plan(above.leaf_schema)
     # Planned again on the columns it really reads: the others need not travel to Spark.
-    needs = tuple(f.name for f in above.leaf_schema if f.name in found["shape"].reads)
+    reads = {*found["shape"].reads, "_position"}
+    needs = tuple(f.name for f in above.leaf_schema if f.name in reads)
     prepared = plan(pa.schema([above.leaf_schema.field(name) for name in needs]))
     if prepared.arrow_schema != whole.arrow_schema:
         needs, prepared = tuple(above.leaf_schema.names), whole
