@@ -45,35 +45,38 @@ class Sent:
 
 @dataclass
 class Latency:
-    """What a run of files found. Seconds run from the rename to the end of the first read."""
+    """What a run of files found. Seconds run from the rename to the end of the first read.
+
+    A file that was never seen counts with the time it was waited for: the figures are then lower
+    bounds, and `never_seen` says so.
+    """
 
     files: list[Sent]
     warm_up: int
+    ended: float = 0.0
     reads: int = 0
     read_seconds: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     def summary(self) -> dict[str, object]:
         measured = self.files[self.warm_up :]
-        waits = [one.seen - one.renamed for one in measured if one.seen is not None]
+        waits = [(one.seen or self.ended) - one.renamed for one in measured]
         behind = [one.renamed - one.due for one in self.files]
-        facts: dict[str, object] = {
+        # A pipeline that falls behind has no latency: later files then wait longer.
+        half = max(1, len(waits) // 2)
+        return {
             "files": len(measured),
             "warm_up_files": self.warm_up,
-            "never_seen": len(measured) - len(waits),
+            "never_seen": sum(one.seen is None for one in measured),
             "sender_behind_ms_max": round(max(behind) * 1000, 1),
             "reads": self.reads,
-            "read_ms_p50": round(median(self.read_seconds) * 1000, 2) if self.reads else None,
+            "read_ms_p50": round(median(self.read_seconds) * 1000, 2),
             "read_errors": len(self.errors),
+            **{f"p{one}_seconds": round(percentile(waits, one), 3) for one in (50, 95, 99)},
+            "max_seconds": round(max(waits), 3),
+            "first_half_p50_seconds": round(median(waits[:half]), 3),
+            "second_half_p50_seconds": round(median(waits[-half:]), 3),
         }
-        if waits:
-            # A pipeline that falls behind has no latency: later files then wait longer.
-            half = len(waits) // 2
-            facts |= {f"p{one}_seconds": round(percentile(waits, one), 3) for one in (50, 95, 99)}
-            facts["max_seconds"] = round(max(waits), 3)
-            facts["first_half_p50_seconds"] = round(median(waits[: half or 1]), 3)
-            facts["second_half_p50_seconds"] = round(median(waits[half:]), 3)
-        return facts
 
 
 def send(
@@ -123,6 +126,7 @@ def measure(
     try:
         _watch(latency, read_total, sents[-1].due + drain_seconds)
     finally:
+        latency.ended = time.monotonic()
         stop.set()
         sender.join()
     return latency

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -23,6 +24,8 @@ SAMPLE_SECONDS = 0.2
 # From a polite SIGTERM to a SIGKILL.
 GRACE_SECONDS = 30.0
 STDERR_TAIL_BYTES = 4_000
+# Linux: a signal to the child when its parent ends.
+PR_SET_PDEATHSIG = 1
 
 
 def seconds_since_start() -> float:
@@ -234,11 +237,10 @@ def start(
 ) -> Arm:
     """Start `python -m <arguments>` from the repository; its stderr goes to `log`.
 
-    With `cores` the process and all it starts stay on these.
+    With `cores` the process and all it starts stay on these. If we are killed, it is told to end.
     """
     log = Path(log)
     log.parent.mkdir(parents=True, exist_ok=True)
-    pin = _pinned(cores) if cores else None
     started = time.monotonic()
     with open(log, "wb") as stderr:
         child = subprocess.Popen(
@@ -249,13 +251,20 @@ def start(
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
-            preexec_fn=pin,  # noqa: PLW1509 - the arms start before any thread of ours
+            preexec_fn=_child_of_ours(cores),  # noqa: PLW1509 - the arms start before any thread of ours
         )
     return Arm(child, TreeWatch(child.pid), started, log)
 
 
-def _pinned(cores: Sequence[int]) -> Callable[[], None]:
-    return lambda: os.sched_setaffinity(0, cores)
+def _child_of_ours(cores: Sequence[int]) -> Callable[[], None]:
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def prepare() -> None:
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if cores:
+            os.sched_setaffinity(0, cores)
+
+    return prepare
 
 
 @contextmanager

@@ -215,7 +215,7 @@ def soak(asked: argparse.Namespace) -> None:
 
 def tidy_all(trial: Trial, settings: Settings) -> None:
     for book in (*trial.flow.books.values(), trial.flow.commits.book):
-        tidy(book.table, settings.housekeeping)
+        tidy(book, settings.housekeeping)
     for tape in trial.tapes.values():
         tape.tidy(settings.housekeeping, flown=True)
 

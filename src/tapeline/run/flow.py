@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -45,6 +45,20 @@ class Published:
     records: int
     seconds: float
     body: dict[str, Any]
+
+
+Cut = dict[str, list[TapeBatch]]
+# With so many records behind a batch, the next one's first steps run while it is judged.
+LOOK_AHEAD_RECORDS = 20_000
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A cut whose records are read and whose first steps have run; nothing of it is decided."""
+
+    steps: Steps
+    given: dict[str, Given]
+    made: dict[str, pa.Table]
 
 
 class Flow:
@@ -88,6 +102,7 @@ class Flow:
             if step.table.key
         }
         self._pending = {name: tape.since(self.position[name]) for name, tape in tapes.items()}
+        self._ahead: tuple[Cut, Future[Begun]] | None = None
 
     def offer(self, source: str, batch: TapeBatch) -> None:
         """A tape batch has been committed."""
@@ -111,9 +126,11 @@ class Flow:
             if not self._busy.acquire(blocking=False):
                 return done
             try:
-                cut = self._cut()
-                if cut:
-                    done.append(self._batch(cut))
+                cut = self._ahead[0] if self._ahead else self._cut({})
+                done.append(self._batch(cut))
+            except BaseException:
+                self._ahead = None
+                raise
             finally:
                 self._busy.release()
         return done
@@ -127,13 +144,13 @@ class Flow:
     def close(self) -> None:
         self._pool.shutdown()
 
-    def _cut(self) -> dict[str, list[TapeBatch]]:
-        """Whole tape batches up to the limits, at least one."""
-        cut: dict[str, list[TapeBatch]] = {}
+    def _cut(self, behind: Cut) -> Cut:
+        """Whole tape batches up to the limits, at least one, behind those of another cut."""
+        cut: Cut = {}
         records, size = 0, 0
         limits = self.settings.flow
         for source, pending in self._pending.items():
-            for batch in list(pending):
+            for batch in list(pending)[len(behind.get(source, ())) :]:
                 records, size = records + batch.records, size + batch.bytes
                 over = records > limits.records_per_batch or size > limits.bytes_per_batch
                 if cut and over:
@@ -141,14 +158,16 @@ class Flow:
                 cut.setdefault(source, []).append(batch)
         return cut
 
-    def _batch(self, cut: dict[str, list[TapeBatch]]) -> Published:
+    def _batch(self, cut: Cut) -> Published:
         started = time.perf_counter()
         if self.references.refresh():
             self.steps = prepare(self._session, self.plan, self.references.rows)
         number = self.commits.next_batch
-        computed = self._compute(cut, number)
+        begun = self._begun(cut)
+        self._look_ahead(cut)
+        computed, staging = self._compute(begun, number)
         reach("computed")
-        staged = self._stage(computed, number)
+        staged = [one.result() for one in staging]
         reach("staged")
         body = self._body(cut, computed, staged)
         body["milliseconds"] = round((time.perf_counter() - started) * 1000)
@@ -158,56 +177,80 @@ class Flow:
         self._finish(decision)
         reach("finished")
         at = self.commits.publish(decision, self._clock())
+        list(self._pool.map(Book.shorten, (*self.books.values(), self.commits.book)))
         for source, batches in cut.items():
             self.position[source] = batches[-1].number
             del self._pending[source][: len(batches)]
         records = sum(batch.records for batches in cut.values() for batch in batches)
         return Published(number, at, records, time.perf_counter() - started, body)
 
-    def _compute(self, cut: dict[str, list[TapeBatch]], number: int) -> Computed:
-        """Every table in order, then the summaries side by side."""
-        given: dict[str, Given] = {}
-        for source, batches in cut.items():
-            given[source] = tape_records(self.tapes[source].read(batches), source)
+    def _begun(self, cut: Cut) -> Begun:
+        """What was begun ahead, if it is this cut and the steps are still the same."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] == cut:
+            begun = ahead[1].result()
+            if begun.steps is self.steps:
+                return begun
+        return self._begin(cut)
+
+    def _begin(self, cut: Cut) -> Begun:
+        """Read a cut's records and run the steps that read them: nothing here depends on state."""
+        steps = self.steps
+        given = {
+            source: tape_records(self.tapes[source].read(batches), source)
+            for source, batches in cut.items()
+        }
+        made = {
+            step.table.name: step.prepared.run(given[step.table.stream].rows)
+            for step in steps.tables
+            if step.table.stream in given
+        }
+        return Begun(steps, given, made)
+
+    def _look_ahead(self, cut: Cut) -> None:
+        """With a backlog, begin the next cut while this one is judged."""
+        following = self._cut(behind=cut)
+        if sum(b.records for batches in following.values() for b in batches) > LOOK_AHEAD_RECORDS:
+            self._ahead = (following, self._pool.submit(self._begin, following))
+
+    def _compute(self, begun: Begun, number: int) -> tuple[Computed, list[Future[Staged]]]:
+        """Every table in order, then the summaries side by side; outputs are staged meanwhile."""
+        given = dict(begun.given)
         computed: Computed = {}
-        for step in self.steps.tables:
+        staging: list[Future[Staged]] = []
+        for step in begun.steps.tables:
             name = step.table.name
             if step.table.stream not in given:
                 continue
             clock = self.clocks.get(name, BEGINNING)
             rows = given[step.table.stream]
-            judged = judge_batch(step, rows, self.identities.get(name), clock, number)
+            made = begun.made[name] if name in begun.made else step.prepared.run(rows.rows)
+            judged = judge_batch(step, rows, made, self.identities.get(name), clock, number)
             check_balance(name, rows, judged)
             computed[name] = judged
             given[name] = judged.kept
+            staging += self._stage(f"silver/{name}", judged.register, number)
         touched = [s for s in self.steps.summaries if s.summary.stream in given]
         posted = self._pool.map(
             lambda step: post(step, given[step.summary.stream], number), touched
         )
         for summary, result in zip(touched, posted, strict=True):
-            computed[summary.summary.name] = result
-        return computed
+            name = summary.summary.name
+            computed[name] = result
+            staging += self._stage(f"gold/{name}", result.journal, number)
+            staging += self._stage(f"gold/{name}_links", result.links, number)
+        return computed, staging
 
-    def _stage(self, computed: Computed, number: int) -> list[Staged]:
-        """All outputs as Parquet files, fsynced, not yet in any table."""
-        outputs: list[tuple[str, pa.Table]] = []
-        for name, result in computed.items():
-            if isinstance(result, Judged):
-                outputs.append((f"silver/{name}", result.register))
-            else:
-                outputs += [(f"gold/{name}", result.journal), (f"gold/{name}_links", result.links)]
-        file = f"batch-{number:012}.parquet"
+    def _stage(self, table: str, rows: pa.Table, number: int) -> list[Future[Staged]]:
+        """Write an output as a Parquet file, fsynced, not yet in any table."""
 
-        def stage(output: tuple[str, pa.Table]) -> Staged:
-            table, rows = output
-            found = self.books[table].stage(file, rows, number)
+        def stage() -> Staged:
+            found = self.books[table].stage(f"batch-{number:012}.parquet", rows, number)
             return Staged(table, found.name, found.rows, found.size, number)
 
-        return list(self._pool.map(stage, [item for item in outputs if item[1].num_rows]))
+        return [self._pool.submit(stage)] if rows.num_rows else []
 
-    def _body(
-        self, cut: dict[str, list[TapeBatch]], computed: Computed, staged: list[Staged]
-    ) -> dict[str, Any]:
+    def _body(self, cut: Cut, computed: Computed, staged: list[Staged]) -> dict[str, Any]:
         ranges = {
             source: {
                 "first": batches[0].number,

@@ -22,7 +22,7 @@ from tapeline.errors import OperationError
 
 Hashes = npt.NDArray[np.int64]
 # Repeats mostly come soon: the latest records are verified without opening a file.
-RECENT_KEYS = 200_000
+RECENT_KEYS = 50_000
 KEPT, DUPLICATE, CONFLICT = 0, 1, 2
 
 

@@ -45,10 +45,9 @@ class Ingest:
         self._checkpoint = checkpoint
         self._settings = settings
         self._previous: TapeBatch | None = None
-        self._query: StreamingQuery | None = None
         self.batches = 0
 
-    def start(self, then: Callable[[TapeBatch], None], once: bool = False) -> StreamingQuery:
+    def start(self, then: Callable[[TapeBatch], None]) -> StreamingQuery:
         """Follow the pieces; `then` is called after each tape commit."""
         self._own_checkpoint()
         self._accepted.mkdir(parents=True, exist_ok=True)
@@ -61,14 +60,9 @@ class Ingest:
             .option("checkpointLocation", str(self._checkpoint))
             .queryName(f"ingest_{self._tape.source}")
         )
-        if once:
-            query = stream.trigger(availableNow=True).start()
-        else:
-            interval = f"{self._settings.spark.trigger_milliseconds} milliseconds"
-            query = stream.trigger(processingTime=interval).start()
-        self._query = query
-        found: StreamingQuery = query
-        return found
+        interval = f"{self._settings.spark.trigger_milliseconds} milliseconds"
+        query: StreamingQuery = stream.trigger(processingTime=interval).start()
+        return query
 
     def roll(self) -> None:
         """Forget the checkpoint, so that the file source's log does not grow with history."""

@@ -52,9 +52,19 @@ class Prepared:
         )
         self._frame: Any = result._jdf
         plan = self._frame.queryExecution().executedPlan()
-        self._path = _path_to(plan, _rdd_of(leaf).id())
-        if "Exchange hashpartitioning" in plan.toString() or not self._path:
+        path = _path_to(plan, _rdd_of(leaf).id())
+        if "Exchange hashpartitioning" in plan.toString() or not path:
             raise TapelineBug(f"a step needs a shuffle and cannot be prepared:\n{plan.toString()}")
+        # What stays the same is asked for once: every call into the JVM costs a round trip.
+        scan = path[-1][0]
+        self._scan = (
+            scan.output(),
+            scan.name(),
+            scan.outputPartitioning(),
+            scan.outputOrdering(),
+            scan.stream(),
+        )
+        self._parents = [(node, node.children(), index) for node, index in reversed(path[:-1])]
 
     def run(self, rows: pa.Table) -> pa.Table:
         """The step over these rows, in their order: one Spark job."""
@@ -92,17 +102,10 @@ class Prepared:
     def _bind(self, rdd: Any) -> Any:
         """The physical plan with another leaf."""
         jvm: Any = self._session.sparkContext._jvm
-        scan = self._path[-1][0]
-        node = jvm.org.apache.spark.sql.execution.RDDScanExec(
-            scan.output(),
-            rdd,
-            scan.name(),
-            scan.outputPartitioning(),
-            scan.outputOrdering(),
-            scan.stream(),
-        )
-        for parent, index in reversed(self._path[:-1]):
-            node = parent.withNewChildren(parent.children().updated(index, node))
+        output, name, *rest = self._scan
+        node = jvm.org.apache.spark.sql.execution.RDDScanExec(output, rdd, name, *rest)
+        for parent, children, index in self._parents:
+            node = parent.withNewChildren(children.updated(index, node))
         return node
 
 

@@ -76,10 +76,9 @@ class Bench:
 
 
 def judge_batch(
-    step: TableStep, given: Given, identity: Identity | None, clock: int, batch: int
+    step: TableStep, given: Given, out: pa.Table, identity: Identity | None, clock: int, batch: int
 ) -> Judged:
-    """Run a table's step over a batch and give every record its verdict."""
-    out = step.prepared.run(given.rows)
+    """Give every record of a batch its verdict, from what the table's step made of it."""
     position = out["_position"].combine_chunks()
     ordinal = _numbers(pc.struct_field(position, "ordinal"))
     bench = Bench(given.records, ordinal)

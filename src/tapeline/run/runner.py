@@ -103,19 +103,34 @@ class Runner:
     def run_once(self) -> list[Published]:
         """Take what is there, work it off, and end: for an outside scheduler."""
         done: list[Published] = []
-        self._take_all()
+        taking = threading.Thread(target=self._take_all, name="intake", daemon=True)
+        taking.start()
         queries = [
-            ingest.start(lambda batch, name=name: self.flow.offer(name, batch), once=True)  # type: ignore[misc]
+            ingest.start(lambda batch, name=name: self.flow.offer(name, batch))  # type: ignore[misc]
             for name, ingest in self.ingests.items()
         ]
-        for query in queries:
-            self._await(query)
-        self._settle()
-        while self.flow.waiting:
-            done += self._advance()
+        try:
+            while taking.is_alive() or self._on_the_way():
+                for query in queries:
+                    if not query.isActive:
+                        self._await(query)
+                if not self.flow.waiting:
+                    time.sleep(PAUSE_SECONDS)
+                done += self._advance()
+        finally:
+            self._stop.set()
+            taking.join()
+            for query in queries:
+                query.stop()
+            self._stop.clear()
+            self._settle()
         self._housekeeping(force=True)
         self._say(running=False)
         return done
+
+    def _on_the_way(self) -> bool:
+        """Whether anything accepted has not been published."""
+        return bool(self.flow.waiting or any(tape.ahead()[0] for tape in self.tapes.values()))
 
     def run(self, every: timedelta | None = None, seconds: float | None = None) -> None:
         """Run until stopped; the flow advances with the tape, or by aligned ticks."""
@@ -204,7 +219,7 @@ class Runner:
                 write_balances(self.layout, summary, batch)
         if batch and (force or batch % settings.compact_every_batches == 0):
             for book in (*self.flow.books.values(), self.flow.commits.book):
-                tidy(book.table, settings)
+                tidy(book, settings)
             for tape in self.tapes.values():
                 tape.tidy(settings, flown=not self.flow.waiting)
 
@@ -246,13 +261,19 @@ class Runner:
     def _take_all(self) -> None:
         """Take every file that is whole; one that still changes gets its time to settle."""
         deadline = time.monotonic() + 2 * self.settings.intake.settle_seconds
-        while True:
-            taken = sum(intake.take() for intake in self.intakes.values())
+        while not self._stop.is_set():
+            taken = sum(
+                intake.take()
+                for name, intake in self.intakes.items()
+                if self.tapes[name].ahead()[0] < self.settings.intake.pieces_ahead
+            )
             left = sum(intake.waiting()[0] for intake in self.intakes.values())
-            if not taken and (not left or time.monotonic() > deadline):
+            if taken:
+                deadline = time.monotonic() + 2 * self.settings.intake.settle_seconds
+            elif not left or (time.monotonic() > deadline and not self._on_the_way()):
                 return
-            if not taken:
-                time.sleep(PAUSE_SECONDS)
+            else:
+                self._stop.wait(PAUSE_SECONDS)
 
     def _settle(self) -> None:
         for name, intake in self.intakes.items():

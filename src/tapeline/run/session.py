@@ -35,6 +35,9 @@ TUNING = {
     "spark.executor.extraJavaOptions": "-XX:-DontCompileHugeMethods",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.ui.liveUpdate.period": "-1",
+    # A batch's tasks are small and never leave the machine.
+    "spark.broadcast.compress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.log.level": "ERROR",

@@ -89,6 +89,8 @@ class Tape:
         self._batches.append(rows, batch.number, f"{batch.number:012}.parquet")
         reach("tape_decided")
         self._finish(batch)
+        self._batches.shorten()
+        self.book.shorten()
         self._note(batch, max((int(d["delivery"]) for d in deliveries), default=0))
         return batch
 
@@ -129,8 +131,8 @@ class Tape:
 
     def tidy(self, settings: HousekeepingSettings, flown: bool) -> None:
         """Compact the tape, unless the flow still needs its pieces by their names."""
-        tidy(self._batches.table, settings)
-        tidy(self.book.table, settings, flown)
+        tidy(self._batches, settings)
+        tidy(self.book, settings, flown)
 
     def _recover(self) -> None:
         rows = self._rows(0)

@@ -6,20 +6,19 @@ import os
 import re
 from pathlib import Path
 
-from deltalake import DeltaTable
-
-from tapeline.books.delta import NO_HOOKS
+from tapeline.books.delta import NO_HOOKS, Book
 from tapeline.settings import HousekeepingSettings
 
 LOG_ENTRY = re.compile(r"(\d{20})\.(json|checkpoint\.parquet|crc)")
 
 
-def tidy(table: DeltaTable, settings: HousekeepingSettings, flown: bool = True) -> None:
+def tidy(book: Book, settings: HousekeepingSettings, flown: bool = True) -> None:
     """Compact small files, make a log checkpoint, and remove what no reader needs any more.
 
     Files are compacted up to a size and then left alone, so the cost follows what is new. None of
     the answers rests on old versions: as_reported folds the journal.
     """
+    table = book.table
     if flown:
         table.optimize.compact(
             target_size=settings.compact_target_bytes, post_commithook_properties=NO_HOOKS
@@ -33,7 +32,8 @@ def tidy(table: DeltaTable, settings: HousekeepingSettings, flown: bool = True) 
         )
         table.update_incremental()
     table.create_checkpoint()
-    trim_log(Path(table.table_uri.removeprefix("file://")), table.version())
+    trim_log(book.folder, table.version())
+    book.reopen()
 
 
 def trim_log(folder: Path, version: int) -> None:
