@@ -23,6 +23,7 @@ ALL = {
     "catch_up": (1.0, 3),
     "history": (1.0, 1),
     "soak": (1.0, 1),
+    "small_files": (1.0, 1),
 }
 
 

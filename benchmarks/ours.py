@@ -94,6 +94,7 @@ def once(asked: argparse.Namespace) -> None:
         trades=sums.trades(rows),
         checksum=sums.checksum(rows),
         batches=len(published),
+        most_records=max((one.records for one in published), default=0),
         batch_seconds=[round(one.seconds, 2) for one in published],
         seconds_from_start=round(done, 3),
         seconds_from_ready=round(done - ready, 3),

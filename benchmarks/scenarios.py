@@ -180,6 +180,29 @@ def soak(scale: float, rounds: int) -> Facts:
     }
 
 
+def small_files(scale: float, rounds: int) -> Facts:
+    """Are a hundred thousand small files worked off in bounded batches with bounded memory?"""
+    made = make("stream", 1.0)
+    files = int(100_000 * scale)
+    with fresh_root("small-files") as root:
+        texts = [file.read_bytes() for file in made.files]
+        lines = [line for text in texts for line in text.splitlines(keepends=True)]
+        drop = root / "many"
+        drop.mkdir()
+        for number in range(files):
+            (drop / f"{number:06}.jsonl").write_bytes(lines[number % len(lines)])
+        places = ["--root", str(root), "--drop", str(drop), "--reference", str(made.reference)]
+        found = arm("benchmarks.ours", "once", *places)
+    return {
+        "unit": f"{files:,} files of one record each",
+        "seconds_from_ready": found["seconds_from_ready"],
+        "batches": found["batches"],
+        "most_records_in_a_batch": found["most_records"],
+        "peak_rss_mb": found["peak_rss_mb"],
+        "trades": found["trades"],
+    }
+
+
 def _ratio(ours_: list[float], theirs: list[float]) -> float:
     """Median against median."""
     return round(median(ours_) / median(theirs), 3)
@@ -191,4 +214,5 @@ QUESTIONS: dict[str, Callable[[float, int], Facts]] = {
     "catch_up": catch_up,
     "history": history,
     "soak": soak,
+    "small_files": small_files,
 }

@@ -76,6 +76,7 @@ class Runner:
             for name, tape in self.tapes.items()
         }
         self.status = StatusFile(self.layout.status)
+        self._kept_house = self.flow.commits.published_batch
         self.failure: TapelineError | None = None
         self._failures = 0
         self._retry_at = 0.0
@@ -124,7 +125,6 @@ class Runner:
                 query.stop()
             self._stop.clear()
             self._settle()
-        self._housekeeping(force=True)
         self._say(running=False)
         return done
 
@@ -210,14 +210,19 @@ class Runner:
             self._say()
         return done
 
-    def _housekeeping(self, force: bool = False) -> None:
+    def _housekeeping(self) -> None:
         """Between batches, in the same process: nothing else writes meanwhile."""
         settings = self.settings.housekeeping
-        batch = self.flow.commits.published_batch
-        if batch and (force or batch % settings.balances_every_batches == 0):
+        before, batch = self._kept_house, self.flow.commits.published_batch
+        self._kept_house = batch
+
+        def due(every: int) -> bool:
+            return batch // every > before // every
+
+        if due(settings.balances_every_batches):
             for summary in self.plan.summaries:
                 write_balances(self.layout, summary, batch)
-        if batch and (force or batch % settings.compact_every_batches == 0):
+        if due(settings.compact_every_batches):
             for book in (*self.flow.books.values(), self.flow.commits.book):
                 tidy(book, settings)
             for tape in self.tapes.values():
