@@ -17,6 +17,8 @@ from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
+from tapeline.books.durable import sync
+
 # Housekeeping makes checkpoints and cleans the log between batches, never inside a commit.
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 # A handle's commits take longer with every version since it was opened: 7 ms, 50 ms after 240.
@@ -58,7 +60,7 @@ class Book:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        sync_folder(self.folder)
+        sync(self.folder)
         return Staged(self.folder.name, name, rows.num_rows, path.stat().st_size, batch)
 
     def holds(self, version: int) -> bool:
@@ -101,8 +103,8 @@ class Book:
     def _sync_log(self) -> None:
         """delta-rs does not fsync: a promise is kept on disk, not in a cache."""
         log = self.folder / "_delta_log"
-        sync_file(log / f"{self.table.version():020}.json")
-        sync_folder(log)
+        sync(log / f"{self.table.version():020}.json")
+        sync(log)
 
 
 File = tuple[str, int | None, int | None]
@@ -156,22 +158,6 @@ def within(files: Iterable[tuple[str, int | None, int | None]], first: int, last
         for path, low, high in files
         if (high is None or high >= first) and (low is None or low <= last)
     ]
-
-
-def sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _open_or_create(folder: Path, schema: pa.Schema) -> DeltaTable:

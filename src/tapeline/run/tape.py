@@ -18,7 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tapeline.books.delta import Book, Staged, sync_folder
+from tapeline.books.delta import Book, Staged
+from tapeline.books.durable import sync
 from tapeline.books.layout import Layout
 from tapeline.books.query import rows_of
 from tapeline.books.schemas import TAPE_BATCHES
@@ -158,7 +159,7 @@ class Tape:
             records = pq.read_metadata(target).num_rows
             size = target.stat().st_size
             staged.append(Staged(self.source, target.name, records, size, batch.number))
-        sync_folder(self.book.folder)
+        sync(self.book.folder)
         self.book.add(staged, batch.number)
 
     def _link(self, number: int, target: Path) -> None:

@@ -10,20 +10,12 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
+from tapeline.books.durable import sync
 from tapeline.errors import OperationError
 
 COPY_BYTES = 4 * 1024 * 1024
 # Never follow a link and never wait for a pipe's other end.
 READ_SAFELY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-def sync(path: Path) -> None:
-    """Make a file's content, or a folder's entries, survive a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def copy_range(

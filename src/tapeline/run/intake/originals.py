@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tapeline.books.durable import sync
 from tapeline.run.intake.deliveries import UnfitError
-from tapeline.run.intake.disk import READ_SAFELY, copy_range, move, sync, write_whole
+from tapeline.run.intake.disk import READ_SAFELY, copy_range, move, write_whole
 from tapeline.run.intake.dropfolder import MANIFEST, NOT_PLAIN, Opened, shown
 from tapeline.run.intake.wholeness import Whole
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tapeline.books.durable import sync
 from tapeline.errors import OperationError
-from tapeline.run.intake.disk import sync
 from tapeline.run.intake.lines import Lines
 
 PIECE_SCHEMA = pa.schema(

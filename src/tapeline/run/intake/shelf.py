@@ -8,8 +8,9 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from tapeline.books.durable import sync
 from tapeline.errors import OperationError
-from tapeline.run.intake.disk import sweep, sync
+from tapeline.run.intake.disk import sweep
 from tapeline.run.intake.pieces import Part, PieceFacts, describe, write_piece
 
 DIGITS = 12
