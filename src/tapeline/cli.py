@@ -176,13 +176,17 @@ def report(
     name: Annotated[str, typer.Argument(help="A summary, view or table.")],
     form: Annotated[str, typer.Option("--format", help="table, csv or json")] = "table",
     limit: Annotated[int, typer.Option(help="At most so many rows.")] = 10_000,
+    verdict: Annotated[
+        str | None, typer.Option(help="A table's records with this verdict, e.g. quarantined.")
+    ] = None,
     pipeline: TargetOption = DEFAULT_TARGET,
     project: Project = Path(),
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a summary, view or table as it stands."""
-    rows = _books(pipeline, project, root).read(name).slice(0, limit)
+    books = _books(pipeline, project, root)
+    rows = (books.with_verdict(name, verdict) if verdict else books.read(name)).slice(0, limit)
     if as_json or form == "json":
         sys.stdout.write(as_json_text(rows))
     elif form == "csv":

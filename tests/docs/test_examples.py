@@ -20,7 +20,6 @@ from tapeline.run.references import rows_by_name
 from tapeline.run.steps import prepare
 from tapeline.settings import Settings, activate
 from tests.docs.pages import (
-    OPERATE,
     PAGES,
     README,
     REFERENCE,
@@ -137,5 +136,6 @@ def test_the_ten_minutes_work_as_they_are_told(tmp_path: Path) -> None:
                 assert [x for x in expected if x != "..." and x.strip() not in printed] == [], out
             else:  # set-up is done, and the page's own test runs in this process, above
                 assert words[0] in SET_UP_WORDS or "pytest" in words, command
-    text = next(text for text in python(OPERATE).values() if "DeltaTable(" in text)
-    assert "cups and price are above zero" in run([sys.executable, "-c", text], tmp_path)
+    words = ["report", "sales", "--verdict", "quarantined", "--pipeline", "pipeline.py", "--json"]
+    out = run([sys.executable, "-m", "tapeline.cli", *words], tmp_path)
+    assert "cups and price are above zero" in out

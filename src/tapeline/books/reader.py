@@ -10,11 +10,13 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tapeline.books.commits import read_tail
 from tapeline.books.fold import fold_view
 from tapeline.books.layout import Layout
 from tapeline.books.query import connect, register_table
+from tapeline.books.schemas import VERDICTS
 from tapeline.declare import Table
 from tapeline.errors import OperationError, did_you_mean
 from tapeline.plan import Plan
@@ -73,6 +75,19 @@ class Books:
             if not register_table(connection, "r", self.layout.register(table), (0, batch)):
                 return pa.table({})
             return connection.sql(f"select * from r where _batch <= {batch}").to_arrow_table()
+
+    def with_verdict(self, table: str, verdict: str) -> pa.Table:
+        """The records of a table that have a verdict: where they are, why, and their bytes."""
+        if verdict not in VERDICTS:
+            raise OperationError(f"'{verdict}' is no verdict.{did_you_mean(verdict, VERDICTS)}")
+        if table not in self.plan.pipeline.tables:
+            hint = did_you_mean(table, self.plan.pipeline.tables)
+            raise OperationError(f"'{table}' is no table, and only tables have verdicts.{hint}")
+        rows = self.register(table)
+        if not rows.num_columns:
+            return rows
+        chosen = rows.filter(pc.equal(rows["_verdict"], verdict))
+        return chosen.select(["_position", "_reasons", "_raw", "_batch"])
 
     def journal(self, summary: str) -> pa.Table:
         """A summary's journal as it stands, in the order it was written."""
