@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from tapeline.errors import DeclarationError, did_you_mean
 
 FILE = "tapeline.toml"
+PATTERN_CHARACTERS = "*?[]{}%"
 PREFIX = "TAPELINE_"
 # Read elsewhere, not settings: where the jars are, the fault drills, the benchmarks' folder.
 OTHER_VARIABLES = {"TAPELINE_JARS", "TAPELINE_FAILPOINTS", "TAPELINE_BENCH"}
@@ -76,7 +77,13 @@ class Settings:
 
     def home(self, pipeline: str) -> Path:
         """Where a pipeline's tables and state live."""
-        return self.within(self.root) / pipeline
+        home = self.within(self.root) / pipeline
+        if any(char in str(home) for char in PATTERN_CHARACTERS):
+            raise DeclarationError(
+                f"'{home}' holds one of {PATTERN_CHARACTERS}, which Spark or Delta read as a pattern. "
+                "Choose another root."
+            )
+        return home
 
     def within(self, path: str | Path) -> Path:
         """A path of the project's, made absolute."""

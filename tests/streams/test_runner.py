@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tapeline import Files, OperationError, Pipeline, Stream, expect_or_fail
+from tapeline import DeclarationError, Files, OperationError, Pipeline, Stream, expect_or_fail
 from tapeline.books import Books
 from tapeline.books.query import connect, register_table
 from tapeline.plan import Plan, resolve
@@ -80,6 +80,20 @@ def test_a_tick_takes_what_came_and_an_empty_one_publishes_nothing(
         runner.stop()
         thread.join()
     assert counts(books) == {"a": 1, "b": 1, "c": 1, "all": 3}
+
+
+def test_odd_paths_are_paths_like_any_other(tmp_path: Path, spark: Any) -> None:
+    folder = tmp_path / "with space, üñí & 'quoted'"
+    folder.mkdir()
+    settings, plan = settings_for(folder), counted()
+    drop(folder, "a file", {"word": "a"})
+    with Runner(plan, settings, session=spark) as runner:
+        runner.run_once()
+    books = Books(plan, settings.home("counted"))
+    assert counts(books) == {"a": 1}
+    assert all(check.balances for check in audit(books))
+    with pytest.raises(DeclarationError, match="read as a pattern"):
+        Settings(project=tmp_path, root=Path("books[1]")).home("counted")
 
 
 def test_a_second_process_is_refused_while_the_first_runs(tmp_path: Path, spark: Any) -> None:

@@ -124,26 +124,26 @@ def read_files(folder: Path) -> list[File]:
                 table.update_incremental()
         except (TableNotFoundError, DeltaError, OSError):
             _followed.pop(name, None)
-            return _first_look(name)
+            return _first_look(folder)
         if known is None or known[1] != table.version():
-            _followed[name] = (table, table.version(), files_of(table))
+            _followed[name] = (table, table.version(), files_of(table, folder))
         return _followed[name][2]
 
 
-def _first_look(name: str) -> list[File]:
+def _first_look(folder: Path) -> list[File]:
     try:
-        table = DeltaTable(name)
+        table = DeltaTable(str(folder))
     except TableNotFoundError:
         return []
-    _followed[name] = (table, table.version(), files_of(table))
-    return _followed[name][2]
+    files = files_of(table, folder)
+    _followed[str(folder)] = (table, table.version(), files)
+    return files
 
 
-def files_of(table: DeltaTable) -> list[File]:
+def files_of(table: DeltaTable, base: Path) -> list[File]:
     adds = pa.table(table.get_add_actions(flatten=True))
     names = adds.schema.names
     unknown: list[int | None] = [None] * adds.num_rows
-    base = Path(table.table_uri.removeprefix("file://"))
     column = next((n for n in ("_batch", "batch", "part") if f"max.{n}" in names), "")
     low = adds.column(f"min.{column}").to_pylist() if column else unknown
     high = adds.column(f"max.{column}").to_pylist() if column else unknown
