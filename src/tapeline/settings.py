@@ -80,8 +80,8 @@ class Settings:
         home = self.within(self.root) / pipeline
         if any(char in str(home) for char in PATTERN_CHARACTERS):
             raise DeclarationError(
-                f"'{home}' holds one of {PATTERN_CHARACTERS}, which Spark or Delta read as a pattern. "
-                "Choose another root."
+                f"'{home}' holds one of {PATTERN_CHARACTERS}, which Spark or Delta "
+                "read as a pattern. Choose another root."
             )
         return home
 
