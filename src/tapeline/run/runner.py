@@ -50,6 +50,7 @@ class Runner:
         self.layout = Layout(settings.home(plan.name))
         self._lock = WriterLock(self.layout.home)
         self._stop = threading.Event()
+        self._working = threading.RLock()
         self._given_session = session
         try:
             self._open(session or build_session(settings, plan.name))
@@ -148,8 +149,10 @@ class Runner:
         finally:
             self._stop.set()
             intake.join()
-            for query in queries.values():
-                query.stop()
+            # Between batches: stopping a query interrupts the Spark jobs of the one at work.
+            with self._working:
+                for query in queries.values():
+                    query.stop()
             self._settle()
             self._say(running=False)
 
@@ -175,10 +178,11 @@ class Runner:
 
     def _on_tape(self, name: str, asap: bool) -> Callable[[TapeBatch], None]:
         def then(batch: TapeBatch) -> None:
-            self.flow.offer(name, batch)
-            self.intakes[name].settle(self.tapes[name].last_piece)
-            if asap:
-                self._guarded_advance()
+            with self._working:
+                self.flow.offer(name, batch)
+                self.intakes[name].settle(self.tapes[name].last_piece)
+                if asap and not self._stop.is_set():
+                    self._guarded_advance()
 
         return then
 

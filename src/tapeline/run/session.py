@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,9 @@ def build_session(settings: Settings, name: str = "tapeline") -> SparkSession:
         raise OperationError(
             f"Spark did not start: {error}. It needs Java 17: run 'make setup', which says how."
         ) from error
+    if threading.current_thread() is threading.main_thread():
+        # PySpark's own handler cancels the jobs of the batch at work: Ctrl-C waits for its end.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     return session
 
 
