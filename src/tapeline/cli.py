@@ -20,7 +20,8 @@ from tapeline.declare.duration import parse_duration
 from tapeline.errors import TapelineError
 from tapeline.plan import Plan, load_pipeline, resolve
 from tapeline.settings import Settings, load_settings
-from tapeline.show import as_csv, as_json, as_table, plain
+from tapeline.show import as_csv, as_table, plain
+from tapeline.show import as_json as as_json_text
 from tapeline.watch.audit import audit as run_audit
 from tapeline.watch.status import read_status
 
@@ -188,17 +189,13 @@ def report(
     books = _books(pipeline, project, root)
     rows = (books.with_verdict(name, verdict) if verdict else books.read(name)).slice(0, limit)
     if as_json or form == "json":
-        sys.stdout.write(as_json_text(rows))
+        sys.stdout.write(as_json_text(rows) + "\n")
     elif form == "csv":
         sys.stdout.write(as_csv(rows))
     elif form == "table":
         out.print(as_table(rows, name) if rows.num_columns else f"{name} has no entries yet.")
     else:
         raise typer.BadParameter(f"'{form}' is not one of table, csv, json")
-
-
-def as_json_text(rows: Any) -> str:
-    return as_json(rows) + "\n"
 
 
 @app.command()

@@ -15,7 +15,7 @@ from tapeline.declare.duration import parse_duration
 from tapeline.errors import OperationError, TapelineBug
 from tapeline.run.decode import FAULT_SEPARATOR, UNREADABLE
 from tapeline.run.identity import CONFLICT, DUPLICATE, Identity, Records
-from tapeline.run.steps import CARRIED, JUDGED, TableStep
+from tapeline.run.steps import CARRIED, TableStep
 
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
@@ -357,6 +357,3 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
 def _numbers(column: pa.Array | pa.ChunkedArray) -> Numbers:
     numbers: Numbers = pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False)
     return numbers
-
-
-assert set(JUDGED) == {"_quarantine", "_drop", "_fail", "_warn"}
