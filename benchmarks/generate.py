@@ -45,7 +45,7 @@ class Shape:
 SHAPES = {
     "million": Shape(1_000_000, files_per_day=100),
     "stream": Shape(60_000, lines_per_file=200),
-    "history": Shape(200_000, days=20, lines_per_file=10_000),
+    "history": Shape(200_000, days=21, lines_per_file=10_000),
     "day1": Shape(200_000, lines_per_file=10_000),
 }
 

@@ -51,8 +51,8 @@ def say(event: str, **facts: object) -> None:
     print(json.dumps({"event": event, "arm": "tapeline", **facts}), flush=True)
 
 
-def summary_rows(plan: Plan, settings: Settings) -> list[sums.Row]:
-    rows = Books(plan, settings.home(plan.name)).read("trade_summary").to_pylist()
+def summary_rows(books: Books) -> list[sums.Row]:
+    rows = books.read("trade_summary").to_pylist()
     return [sums.row(one[name] for name in sums.COLUMNS) for one in rows]
 
 
@@ -67,6 +67,9 @@ class SummaryTotal:
     def __call__(self) -> int:
         rows = self._books.read("trade_summary")
         return sum(rows["trades"].to_pylist()) if rows.num_columns else 0
+
+    def checksum(self) -> str:
+        return sums.checksum(summary_rows(self._books))
 
 
 def live(asked: argparse.Namespace) -> None:
@@ -87,7 +90,7 @@ def once(asked: argparse.Namespace) -> None:
         ready = seconds_since_start()
         say("ready", seconds_from_start=round(ready, 3))
         published = runner.run_once()
-        rows = summary_rows(plan, settings)
+        rows = summary_rows(Books(plan, settings.home(plan.name)))
         done = seconds_since_start()
     say(
         "done",

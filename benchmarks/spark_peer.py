@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.generate import REPOSITORY
+from tapeline.run.session import TUNING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,15 +112,18 @@ def _plain(work: Path) -> dict[str, str]:
 
 
 def _tuned() -> dict[str, str]:
-    """What an expert sets for small batches on one machine: stack.md's settings, and two more.
+    """What an expert sets for small batches on one machine: stack.md's settings, and more.
 
-    The two: a query that waits for its Delta table asks for news every 10 ms by default, and the
+    The JVM runs with the options of our own sessions.
+
+    Besides: a query that waits for its Delta table asks for news every 10 ms by default, and the
     two that wait take a core from the one that works; and a checkpoint of a Delta log, by default
     at every tenth commit, takes longer than the nine commits before it.
     """
     rocksdb = "spark.sql.streaming.stateStore.rocksdb"
     return {
         "spark.driver.memory": "4g",
+        "spark.driver.extraJavaOptions": TUNING["spark.driver.extraJavaOptions"],
         "spark.driver.extraClassPath": str(JARS / BARE_FILESYSTEM_JAR),
         "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
         "spark.ui.enabled": "false",

@@ -187,7 +187,8 @@ def report(
 ) -> None:
     """Show a summary, view or table as it stands."""
     books = _books(pipeline, project, root)
-    rows = (books.with_verdict(name, verdict) if verdict else books.read(name)).slice(0, limit)
+    rows = books.with_verdict(name, verdict) if verdict else books.read(name)
+    rows = rows.slice(0, min(limit, rows.num_rows))  # Arrow slices no columns into any length
     if as_json or form == "json":
         sys.stdout.write(as_json_text(rows) + "\n")
     elif form == "csv":

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -35,15 +38,18 @@ def by_shop(sales: Stream) -> DataFrame:
 '''  # noqa: E501
 
 
+COMMAND = [sys.executable, "-c", "from tapeline.cli import main; main()"]
+ENVIRONMENT = {**os.environ, "TAPELINE_JARS": str(Path(__file__).parents[2] / ".jars")}
+
+
 def tapeline(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    code = "from tapeline.cli import main; main()"
     return subprocess.run(
-        [sys.executable, "-c", code, *words],
+        [*COMMAND, *words],
         cwd=folder,
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "TAPELINE_JARS": str(Path(__file__).parents[2] / ".jars")},
+        env=ENVIRONMENT,
         check=False,
     )
 
@@ -74,6 +80,11 @@ def test_an_unknown_setting_ends_every_command(shop: Path) -> None:
     done = tapeline(shop, "status", "pipeline.py")
     assert done.returncode == 2
     assert "Did you mean 'root'?" in done.stderr
+
+
+def test_a_report_before_the_first_batch_is_empty(shop: Path) -> None:
+    done = tapeline(shop, "report", "by_shop", "--pipeline", "pipeline.py", "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])
 
 
 @pytest.mark.spark
@@ -114,3 +125,51 @@ def test_an_unknown_summary_is_refused_with_a_suggestion(shop: Path) -> None:
     done = tapeline(shop, "report", "by_shp", "--pipeline", "pipeline.py")
     assert done.returncode == 3
     assert "Did you mean 'by_shop'?" in done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("send", "sent"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)])
+def test_a_signal_stops_between_batches_and_the_next_start_goes_on(
+    shop: Path, send: Callable[[int, int], None], sent: signal.Signals
+) -> None:
+    (shop / "inbox" / "1.csv").write_text("id,shop,money\n1,north,10.50\n")
+    # A group of its own: a terminal sends Ctrl-C to the JVM as well.
+    with (
+        (shop / "said").open("w") as said,
+        subprocess.Popen(
+            [*COMMAND, "run", "pipeline.py"],
+            cwd=shop,
+            stdout=said,
+            stderr=said,
+            env=ENVIRONMENT,
+            start_new_session=True,
+        ) as running,
+    ):
+        try:
+            wait_for_records(shop, 1)
+            (shop / "inbox" / "2.csv").write_text("id,shop,money\n2,south,4.00\n")
+            send(running.pid, sent)
+            running.wait(timeout=60)
+        finally:
+            running.kill()
+    assert running.returncode == 0, (shop / "said").read_text()
+    assert "Traceback" not in (shop / "said").read_text()
+    (shop / "inbox" / "3.csv").write_text("id,shop,money\n3,south,1.00\n1,north,10.50\n")
+    assert tapeline(shop, "run", "pipeline.py", "--once").returncode == 0
+    report = tapeline(shop, "report", "by_shop", "--pipeline", "pipeline.py", "--json")
+    assert [(row["shop"], row["money"]) for row in json.loads(report.stdout)] == [
+        ("north", "10.50"),
+        ("south", "5.00"),
+    ]
+    assert tapeline(shop, "audit", "pipeline.py").returncode == 0
+
+
+def wait_for_records(shop: Path, records: int) -> None:
+    """Until so many records are in the books; a run says so in its status."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        done = tapeline(shop, "report", "by_shop", "--pipeline", "pipeline.py", "--json")
+        if done.returncode == 0 and sum(row["sales"] for row in json.loads(done.stdout)) >= records:
+            return
+        time.sleep(0.5)
+    raise AssertionError(f"{records} records were not published in two minutes: {done.stderr}")

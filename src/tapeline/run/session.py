@@ -33,8 +33,9 @@ TUNING = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Spark generates one method per stage; Java leaves methods over 8,000 bytes uncompiled unless
     # told otherwise, and a step of fifty expressions then runs several times slower.
-    "spark.driver.extraJavaOptions": "-XX:-DontCompileHugeMethods",
-    "spark.executor.extraJavaOptions": "-XX:-DontCompileHugeMethods",
+    # And on few cores the parallel collector leaves them more time than Java's default.
+    "spark.driver.extraJavaOptions": "-XX:-DontCompileHugeMethods -XX:+UseParallelGC",
+    "spark.executor.extraJavaOptions": "-XX:-DontCompileHugeMethods -XX:+UseParallelGC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.liveUpdate.period": "-1",
@@ -42,7 +43,6 @@ TUNING = {
     "spark.broadcast.compress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.log.level": "ERROR",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.cleaner.referenceTracking.blocking": "false",
 }
@@ -53,6 +53,8 @@ def build_session(settings: Settings, name: str = "tapeline") -> SparkSession:
     """Start Spark on loopback with the jars that set-up fetched."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Its log4j2.properties keeps the terminal free of what is not an error.
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "conf"))
     builder: Any = SparkSession.builder.master(settings.spark.master).appName(name)
     cores = "".join(c for c in settings.spark.master if c.isdigit()) or "2"
     options = {
