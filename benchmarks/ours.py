@@ -181,7 +181,7 @@ def history(asked: argparse.Namespace) -> None:
         "done",
         days=asked.days,
         loaded_batches=loaded,
-        keys=len(trial.flow.identities["trades"]),
+        keys=len(trial.flow.memories["trades"].identity or ()),
         batches=len(measured),
         flow_ms_p50=round(median(measured), 1),
         flow_ms_p95=round(percentile(measured, 95), 1),

@@ -20,9 +20,10 @@ from tapeline.declare.duration import parse_duration
 from tapeline.errors import TapelineError
 from tapeline.plan import Plan, load_pipeline, resolve
 from tapeline.settings import Settings, load_settings
-from tapeline.show import as_csv, as_table, plain
+from tapeline.show import as_csv, as_table, plain, readable
 from tapeline.show import as_json as as_json_text
 from tapeline.watch.audit import audit as run_audit
+from tapeline.watch.history import changes, why
 from tapeline.watch.status import read_status
 
 app = typer.Typer(
@@ -180,14 +181,25 @@ def report(
     verdict: Annotated[
         str | None, typer.Option(help="A table's records with this verdict, e.g. quarantined.")
     ] = None,
+    unmatched: Annotated[
+        bool, typer.Option("--unmatched", help="A table's corrections of what has not come.")
+    ] = False,
+    as_reported: Annotated[
+        str | None, typer.Option(help="As it was published by then, e.g. '2026-11-13 10:31'.")
+    ] = None,
     pipeline: TargetOption = DEFAULT_TARGET,
     project: Project = Path(),
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a summary, view or table as it stands."""
+    """Show a summary, view or table as it stands, or as it was reported."""
     books = _books(pipeline, project, root)
-    rows = books.with_verdict(name, verdict) if verdict else books.read(name)
+    if verdict:
+        rows = books.with_verdict(name, verdict)
+    elif unmatched:
+        rows = books.unmatched(name)
+    else:
+        rows = books.read(name, _moment(as_reported) if as_reported else None)
     rows = rows.slice(0, min(limit, rows.num_rows))  # Arrow slices no columns into any length
     if as_json or form == "json":
         sys.stdout.write(as_json_text(rows) + "\n")
@@ -199,16 +211,83 @@ def report(
         raise typer.BadParameter(f"'{form}' is not one of table, csv, json")
 
 
+@app.command("why")
+def why_command(
+    name: Annotated[str, typer.Argument(help="A summary.")],
+    key: Annotated[list[str], typer.Argument(help="Its key, in the order of the declaration.")],
+    records: Annotated[int, typer.Option(help="At most so many records per revision.")] = 20,
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """The revisions of a number: when, by how much, why, and the records behind each."""
+    revisions = why(_books(pipeline, project, root), name, key, records)
+    if as_json:
+        _print_json([plain(revision.facts()) for revision in revisions])
+        return
+    if not revisions:
+        out.print(f"{escape(name)} has no entry under {escape(', '.join(key))}.")
+    for revision in revisions:
+        change = ", ".join(f"{n} {v:+,}" for n, v in revision.change.items() if v)
+        value = ", ".join(f"{n} {v:,}" for n, v in revision.value.items())
+        out.print(
+            f"[bold]{readable(revision.at)}[/bold] batch {revision.batch} {revision.cause}: "
+            f"{change or 'no change'} -> {value}"
+        )
+        for one in revision.records:
+            where = f"{one['source']} {one.get('delivery')} line {one.get('line')}"
+            sign = "+" if one["sign"] > 0 else "-"
+            out.print(f"  {sign} {escape(str(one['record']))} ({escape(where)})")
+
+
+@app.command("changes")
+def changes_command(
+    since: Annotated[str, typer.Option(help="Compare with what was published by then.")],
+    name: Annotated[str | None, typer.Argument(help="One summary; all without it.")] = None,
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every published number that moved since a moment: old, new and why."""
+    rows = changes(_books(pipeline, project, root), _moment(since), name)
+    if as_json:
+        _print_json([plain(row) for row in rows])
+        return
+    table = Table("summary", "key", "measure", "old", "new", "causes", "at")
+    for row in rows:
+        key = ", ".join(readable(value) for value in row["key"].values())
+        for measure, new in row["new"].items():
+            old = row["old"][measure] if row["old"] else None
+            if old != new:
+                cells = [key, measure, readable(old), readable(new), row["causes"]]
+                table.add_row(row["summary"], *map(escape, cells), readable(row["at"]))
+    out.print(table if rows else "Nothing moved.")
+
+
+def _moment(text: str) -> datetime:
+    """A moment as people write it; without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"'{text}' is not a time such as '2026-11-13 10:31'") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
 @app.command()
 def audit(
     pipeline: Target = DEFAULT_TARGET,
+    full: Annotated[
+        bool, typer.Option("--full", help="Everything, also what balanced before.")
+    ] = False,
     project: Project = Path(),
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """The trial balance: proof that nothing is lost and nothing doubled. Exit code 4 if not."""
     books = _books(pipeline, project, root)
-    checks = run_audit(books)
+    checks = run_audit(books, full)
     wrong = [check for check in checks if not check.balances]
     if as_json:
         _print_json({"balances": not wrong, "checks": [check.facts() for check in checks]})

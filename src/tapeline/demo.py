@@ -52,7 +52,7 @@ def play_day(
 
 def latest_day(today: date, trades: int, seed: int) -> Day:
     """The latest trading day before today: an accelerated day must not be from the future."""
-    return Day(seed=seed, date=latest_session(today), trades=trades)
+    return Day(seed=seed, date=latest_session(today), trades=trades, corrections=0.005)
 
 
 class Stopped(Exception):

@@ -106,13 +106,13 @@ def test_from_a_dropped_file_to_a_report_and_a_trial_balance(shop: Path) -> None
     assert status["batch"] == 1
     assert status["lag_records"] == 0
     assert status["totals"]["sales"]["verdicts"] == {"kept": 2, "duplicate": 1, "quarantined": 1}
-    audit = tapeline(shop, "audit", "pipeline.py", "--json")
+    audit = tapeline(shop, "audit", "pipeline.py", "--full", "--json")
     assert audit.returncode == 0
     assert json.loads(audit.stdout)["balances"] is True
     # A row disappears behind our back: the trial balance says so, by its exit code.
     (file,) = (shop / "tapeline-data" / "sales" / "silver" / "sales").glob("*.parquet")
     pq.write_table(pq.read_table(file).slice(1), file)
-    broken = tapeline(shop, "audit", "pipeline.py")
+    broken = tapeline(shop, "audit", "pipeline.py", "--full")
     assert broken.returncode == 4
     assert "do not hold" in broken.stdout
     file.unlink()

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,16 @@ def test_a_tick_takes_what_came_and_an_empty_one_publishes_nothing(
         runner.stop()
         thread.join()
     assert counts(books) == {"a": 1, "b": 1, "c": 1, "all": 3}
+
+
+def test_once_takes_more_new_files_than_one_pass_looks_at(tmp_path: Path, spark: Any) -> None:
+    settings, plan = settings_for(tmp_path), counted()
+    settings = replace(settings, intake=replace(settings.intake, files_per_pass=2))
+    for number in range(60):  # written in place: each must rest before it is whole
+        (tmp_path / "landing" / f"{number:02}").write_text('{"word": "all"}\n')
+    with Runner(plan, settings, session=spark) as runner:
+        runner.run_once()
+    assert counts(Books(plan, settings.home("counted"))) == {"all": 60}
 
 
 def test_odd_paths_are_paths_like_any_other(tmp_path: Path, spark: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from datetime import date
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,14 @@ from tapeline.watch.audit import audit
 from tapeline.watch.status import read_status
 from tests import oracle
 
-DAY = Day(seed=11, date=date(2026, 11, 13), trades=3_000, broken=0.02, duplicates=0.03)
+DAY = Day(
+    seed=11,
+    date=date(2026, 11, 13),
+    trades=3_000,
+    broken=0.02,
+    duplicates=0.03,
+    corrections=0.05,
+)
 
 
 def settings_for(folder: Path) -> Settings:
@@ -130,18 +136,19 @@ def test_spark_jobs_per_micro_batch_stay_within_the_budget(project: Path, spark:
     assert _jobs(spark) - before == 4
 
 
-def test_a_correction_is_quarantined_and_never_counted_as_new(project: Path, spark: Any) -> None:
+def test_a_trade_is_corrected_then_cancelled(project: Path, spark: Any) -> None:
     trial = Trial(load_pipeline("tapeline.trades", Settings()), project)
     sent = next(s for s in simulate(DAY) if s.fate == "kept" and s.instrument)
     text = line(sent).decode()
-    correction = text[:-1] + ', "version": 2, "event": "CORRECT"}'
+    correction = text[:-1] + ', "version": 2, "event": "CORRECT", "fees": "77"}'
     cancel = f'{{"trade_id": "{sent.trade_id}", "version": 3, "event": "cancel"}}'
-    trial.feed(raw_trades=[text, correction, cancel])
-    assert trial.verdicts("trades") == {"kept": 1, "quarantined": 2}
-    for row in trial.quarantine("trades"):
-        assert "event is NEW: corrections and cancellations are not kept yet" in row["_reasons"]
-    assert sum(row["trades"] for row in trial.read("trade_summary")) == 1
-    assert all(isinstance(row["total_buy"], Decimal) for row in trial.read("trade_summary"))
+    trial.feed(raw_trades=[text])
+    trial.feed(raw_trades=[correction])
+    assert [row["fees"] for row in trial.read("trade_summary")] == [77]
+    trial.feed(raw_trades=[cancel])
+    assert trial.verdicts("trades") == {"superseded": 2, "applied": 1}
+    assert trial.read("trade_summary") == []
+    assert trial.read("due") == []
 
 
 def _jobs(spark: Any) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from tapeline.books.delta import Book, Staged
-from tapeline.books.query import newest_batch, rows_of
+from tapeline.books.query import LAST_BATCH, connect, newest_batch, register_table, rows_of
 from tapeline.books.schemas import COMMITS
 
 EPOCH_STRIDE = 2**40
@@ -97,10 +97,20 @@ class Commits:
         self.book.append(pa.table(values, schema=COMMITS), decision.batch, name, version)
 
 
-def read_commits(folder: Path, since: int = 0) -> list[dict[str, Any]]:
+def read_commits(folder: Path, since: int = 0, until: int = LAST_BATCH) -> list[dict[str, Any]]:
     """All commits rows from a batch on, in order, bodies still as text."""
-    rows = rows_of(folder, 'batch, event, "at", epoch, hash, body', since)
+    rows = rows_of(folder, 'batch, event, "at", epoch, hash, body', since, until)
     return sorted(rows, key=lambda row: (row["batch"], row["event"] == "published"))
+
+
+def published_by(folder: Path, moment: datetime) -> int:
+    """The last batch that was published by a moment; 0 when there was none."""
+    with connect() as connection:
+        if not register_table(connection, "commits", folder):
+            return 0
+        query = "select max(batch) from commits where event = 'published' and \"at\" <= ?"
+        (found,) = connection.execute(query, [moment]).fetchall()
+    return int(found[0] or 0)
 
 
 def read_tail(folder: Path) -> list[dict[str, Any]]:

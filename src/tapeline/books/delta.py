@@ -34,6 +34,7 @@ class Staged:
     rows: int
     size: int
     batch: int
+    hash: str = ""  # of its rows, whatever their order
 
     def facts(self) -> dict[str, Any]:
         return asdict(self)

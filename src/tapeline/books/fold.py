@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import duckdb
@@ -12,6 +14,7 @@ from tapeline.books.delta import NO_HOOKS, read_files
 from tapeline.books.layout import Layout
 from tapeline.books.query import connect, register_table, view_files
 from tapeline.declare import Summary
+from tapeline.declare.duration import parse_duration
 
 
 def measures_of(connection: duckdb.DuckDBPyConnection, table: str, summary: Summary) -> list[str]:
@@ -20,17 +23,45 @@ def measures_of(connection: duckdb.DuckDBPyConnection, table: str, summary: Summ
     return [name for name in names if name not in summary.key and not name.startswith("_")]
 
 
+@dataclass(frozen=True)
+class Clock:
+    """What tells a window's status: the highest event time so far, and when a window is final."""
+
+    micros: int
+    final_after: timedelta
+
+    def status(self, summary: Summary) -> str:
+        """An SQL expression for the status of a window, or nothing for a summary without time."""
+        if summary.time is None or summary.width is None:
+            return ""
+        end = _micros(parse_duration(summary.width))
+        final = end + _micros(self.final_after)
+        starts = f"epoch_us(cast({_quoted(summary.time)} as timestamp))"
+        return (
+            f", case when max(_clock) >= {starts} + {final} then 'restated' "
+            f"when {self.micros} >= {starts} + {final} then 'final' "
+            f"when {self.micros} >= {starts} + {end} then 'provisional' else 'open' end as _status"
+        )
+
+
 def fold_view(
-    connection: duckdb.DuckDBPyConnection, layout: Layout, summary: Summary, batch: int
+    connection: duckdb.DuckDBPyConnection,
+    layout: Layout,
+    summary: Summary,
+    batch: int,
+    clock: Clock | None = None,
 ) -> bool:
-    """Make the folded summary readable under its own name, as of a batch; False if it is empty."""
+    """Make the folded summary readable under its own name, as of a batch; False if it is empty.
+
+    With a clock each window has its `_status`; without one, the clock of its last change.
+    """
     journal = f"{summary.name}__journal"
     if not register_table(connection, journal, layout.journal(summary.name), (0, batch)):
         return False
     start = _register_balances(connection, layout, summary, batch)
     measures = measures_of(connection, journal, summary)
     keys = ", ".join(_quoted(name) for name in summary.key)
-    values = ", ".join(_quoted(name) for name in (*measures, "_entries"))
+    values = ", ".join(_quoted(name) for name in (*measures, "_entries", "_clock"))
     rows = f"select {keys}, {values} from {journal} where _batch > {start} and _batch <= {batch}"
     if start:
         rows += f" union all select {keys}, {values} from {summary.name}__balances"
@@ -40,9 +71,10 @@ def fold_view(
         f"sum({_quoted(name)})::{types[name]} as {_quoted(name)}"
         for name in (*measures, "_entries")
     )
+    last = ", max(_clock) as _clock" if clock is None else clock.status(summary)
     connection.execute(
         f"create or replace temp view {_quoted(summary.name)} as "
-        f"select {keys}, {sums} from ({rows}) "
+        f"select {keys}, {sums}{last} from ({rows}) "
         f"group by {keys} having sum(_entries) > 0 order by {keys}"
     )
     return True
@@ -90,6 +122,10 @@ def _plain(table: pa.Table) -> pa.Table:
         for f in table.schema
     ]  # fmt: skip
     return table.cast(pa.schema(fields))
+
+
+def _micros(length: timedelta) -> int:
+    return length // timedelta(microseconds=1)
 
 
 def _quoted(name: str) -> str:

@@ -47,3 +47,8 @@ class Layout:
     def status(self) -> Path:
         """What a running flow says of itself, for other processes; disposable."""
         return self.home / "status.json"
+
+    @property
+    def audited(self) -> Path:
+        """Through which batch the books were last found to balance; disposable."""
+        return self.home / "audited.json"

@@ -68,17 +68,24 @@ def view_files(connection: duckdb.DuckDBPyConnection, name: str, files: list[str
     )
 
 
-def rows_of(folder: Path, columns: str, since: int = 0) -> list[dict[str, Any]]:
+def rows_of(
+    folder: Path, columns: str, since: int = 0, until: int = LAST_BATCH
+) -> list[dict[str, Any]]:
     """Rows of one table from a batch on, as dictionaries; none when it does not exist yet."""
-    where = f"batch >= {int(since)}"
-    rows: list[dict[str, Any]] = arrow_of(folder, columns, where, since).to_pylist()
+    where = f"batch between {int(since)} and {int(until)}"
+    rows: list[dict[str, Any]] = arrow_of(folder, columns, where, (since, until)).to_pylist()
     return rows
 
 
-def arrow_of(folder: Path, columns: str, where: str = "true", since: int = 0) -> pa.Table:
+def arrow_of(
+    folder: Path,
+    columns: str,
+    where: str = "true",
+    batches: tuple[int, int] = (0, LAST_BATCH),
+) -> pa.Table:
     """Columns of one table; empty when it does not exist yet."""
     with connect() as connection:
-        if not register_table(connection, "rows_of_table", folder, (since, LAST_BATCH)):
+        if not register_table(connection, "rows_of_table", folder, batches):
             return pa.table({})
         query = f"select {columns} from rows_of_table where {where}"
         return connection.sql(query).to_arrow_table()

@@ -10,14 +10,14 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tapeline.books.commits import read_tail
-from tapeline.books.fold import fold_view
+from tapeline.books.commits import published_by, read_commits, read_tail
+from tapeline.books.fold import Clock, fold_view
 from tapeline.books.layout import Layout
 from tapeline.books.query import connect, register_table
 from tapeline.books.schemas import VERDICTS
-from tapeline.declare import Table
+from tapeline.declare import Summary, Table
+from tapeline.declare.duration import parse_duration
 from tapeline.errors import OperationError, did_you_mean
 from tapeline.plan import Plan
 from tapeline.plan.graph import view_inputs
@@ -31,6 +31,13 @@ class Cut:
     at: datetime | None
     body: dict[str, Any]
 
+    def clock(self, plan: Plan, summary: Summary) -> int:
+        """The highest event time so far of the records behind a summary, in microseconds."""
+        name = summary.stream
+        while plan.pipeline.tables[name].stream in plan.pipeline.tables:
+            name = plan.pipeline.tables[name].stream
+        return int(self.body.get("clocks", {}).get(name, -(2**63)))
+
 
 class Books:
     """The books as they were last published; each call reads what is there now."""
@@ -39,37 +46,41 @@ class Books:
         self.plan = plan
         self.layout = Layout(home)
 
-    def cut(self) -> Cut:
-        """The last published batch."""
+    def cut(self, as_reported: datetime | None = None) -> Cut:
+        """The last published batch, now or at a moment."""
         rows = read_tail(self.layout.commits)
         published = [row for row in rows if row["event"] == "published"]
+        if as_reported is not None and (not published or published[0]["at"] > as_reported):
+            batch = published_by(self.layout.commits, as_reported)
+            rows = read_commits(self.layout.commits, batch, batch) if batch else []
+            published = [row for row in rows if row["event"] == "published"]
+        elif as_reported is not None:
+            published = [row for row in published if row["at"] <= as_reported]
         if not published:
             return Cut(0, None, {})
         batch = published[-1]["batch"]
         bodies = [r["body"] for r in rows if r["batch"] == batch and r["event"] == "decided"]
         return Cut(batch, published[-1]["at"], json.loads(bodies[0]))
 
-    def read(self, name: str) -> pa.Table:
-        """A summary, view, table or reference as it stands."""
-        plan = self.plan.pipeline
+    def read(self, name: str, as_reported: datetime | None = None) -> pa.Table:
+        """A summary, view, table or reference as it stands, or as it was published by a moment."""
         with connect() as connection:
-            batch = self.cut().batch
-            if name in plan.summaries or name in plan.views:
-                if not self._register(connection, name, batch):
-                    return pa.table({})
-            elif name in plan.tables:
-                if not self._register_entries(connection, plan.tables[name], batch):
-                    return pa.table({})
-            elif name in plan.references:
-                if not self._register_reference(connection, name):
-                    return pa.table({})
-            else:
-                hint = did_you_mean(name, set(plan.declared) - set(plan.sources))
-                raise OperationError(f"'{name}' is no table, summary or view.{hint}")
+            if not self.open(connection, name, self.cut(as_reported)):
+                return pa.table({})
             return connection.sql(f'select * from "{name}"').to_arrow_table()
 
+    def open(self, connection: duckdb.DuckDBPyConnection, name: str, cut: Cut) -> bool:
+        """Make anything declared readable by its name at a cut; False when it has no rows yet."""
+        plan = self.plan.pipeline
+        if name in plan.tables:
+            return self._register_entries(connection, plan.tables[name], cut.batch)
+        if name in plan.summaries or name in plan.views or name in plan.references:
+            return self._register(connection, name, cut)
+        hint = did_you_mean(name, set(plan.declared) - set(plan.sources))
+        raise OperationError(f"'{name}' is no table, summary or view.{hint}")
+
     def register(self, table: str) -> pa.Table:
-        """A table's register as it stands: every verdict."""
+        """A table's register as it stands: every verdict, and every change of one."""
         with connect() as connection:
             batch = self.cut().batch
             if not register_table(connection, "r", self.layout.register(table), (0, batch)):
@@ -80,14 +91,44 @@ class Books:
         """The records of a table that have a verdict: where they are, why, and their bytes."""
         if verdict not in VERDICTS:
             raise OperationError(f"'{verdict}' is no verdict.{did_you_mean(verdict, VERDICTS)}")
-        if table not in self.plan.pipeline.tables:
-            hint = did_you_mean(table, self.plan.pipeline.tables)
-            raise OperationError(f"'{table}' is no table, and only tables have verdicts.{hint}")
-        rows = self.register(table)
-        if not rows.num_columns:
-            return rows
-        chosen = rows.filter(pc.equal(rows["_verdict"], verdict))
-        return chosen.select(["_position", "_reasons", "_raw", "_batch"])
+        self._check_table(table)
+        with connect() as connection:
+            batch = self.cut().batch
+            if not register_table(connection, "r", self.layout.register(table), (0, batch)):
+                return pa.table({})
+            columns = "_position, _key, _reasons, _raw, _batch"
+            query = f"select {columns} from ({standing('r', batch, verdict)}) where _row = 0"
+            return connection.sql(f"{query} order by _batch, _position").to_arrow_table()
+
+    def unmatched(self, table: str) -> pa.Table:
+        """The rows of a table that change a record which has not come: corrections, deletions.
+
+        They stand all the same. A sequence is expected to start at 1: a record with a higher one
+        whose key has no lower version, or a deletion of a key that never came, is unmatched.
+        """
+        self._check_table(table)
+        keyed = self.plan.pipeline.tables[table]
+        while keyed.stream in self.plan.pipeline.tables:
+            keyed = self.plan.pipeline.tables[keyed.stream]
+        if keyed.sequence_by is None:
+            raise OperationError(f"'{keyed.name}' has no sequence_by: nothing can be unmatched.")
+        with connect() as connection:
+            batch = self.cut().batch
+            if not register_table(connection, "k", self.layout.register(keyed.name), (0, batch)):
+                return pa.table({})
+            register_table(connection, "t", self.layout.register(table), (0, batch))
+            alone = (
+                f"select _position from k where _batch <= {batch} and _row = 0 and _sign > 0 "
+                "and _verdict in ('kept', 'applied', 'superseded') qualify "
+                "count(distinct _sequence) over (partition by _key) = 1 and "
+                "(_sequence > 1 or _verdict = 'applied')"
+            )
+            rows = " union all ".join(standing("t", batch, word) for word in ("kept", "applied"))
+            query = (
+                f"select * exclude (_raw, _content_hash, _key_hash, _reasons) from ({rows}) "
+                f"where _position in ({alone}) order by _batch, _position"
+            )
+            return connection.sql(query).to_arrow_table()
 
     def journal(self, summary: str) -> pa.Table:
         """A summary's journal as it stands, in the order it was written."""
@@ -103,16 +144,18 @@ class Books:
         totals: dict[str, dict[str, dict[str, int]]] = self.cut().body.get("totals", {})
         return totals
 
-    def _register(self, connection: duckdb.DuckDBPyConnection, name: str, batch: int) -> bool:
+    def _register(self, connection: duckdb.DuckDBPyConnection, name: str, cut: Cut) -> bool:
         """Make a summary, reference or view readable by its name, and what it reads before it."""
         plan = self.plan.pipeline
         if name in plan.summaries:
-            return fold_view(connection, self.layout, plan.summaries[name], batch)
+            summary = plan.summaries[name]
+            clock = Clock(cut.clock(self.plan, summary), parse_duration(plan.final_after))
+            return fold_view(connection, self.layout, summary, cut.batch, clock)
         if name in plan.references:
-            return self._register_reference(connection, name)
+            return self._register_reference(connection, name, cut)
         view = plan.views[name]
         for other in view_inputs(plan, view):
-            if not self._register(connection, other, batch):
+            if not self._register(connection, other, cut):
                 return False  # it reads a summary that has no entry yet
         connection.execute(f'create or replace temp view "{name}" as {view.sql}')
         return True
@@ -125,16 +168,39 @@ class Books:
             return False
         connection.execute(
             f'create or replace temp view "{table.name}" as select * exclude (_raw, _content_hash, '
-            f"_key_hash) from \"{name}\" where _batch <= {batch} and _verdict = 'kept'"
+            f"_key_hash) from ({standing(name, batch, 'kept')})"
         )
         return True
 
-    def _register_reference(self, connection: duckdb.DuckDBPyConnection, name: str) -> bool:
+    def _register_reference(
+        self, connection: duckdb.DuckDBPyConnection, name: str, cut: Cut
+    ) -> bool:
+        """A reference in the version that the batch saw; before the first one, the newest."""
         stored = f"{name}__versions"
         if not register_table(connection, stored, self.layout.reference(name)):
             return False
+        version = cut.body.get("references", {}).get(name)
+        chosen = int(version) if version else f'(select max(_batch) from "{stored}")'
         connection.execute(
             f'create or replace temp view "{name}" as select * exclude (_batch) from "{stored}" '
-            f'where _batch = (select max(_batch) from "{stored}")'
+            f"where _batch = {chosen}"
         )
         return True
+
+    def _check_table(self, table: str) -> None:
+        if table not in self.plan.pipeline.tables:
+            hint = did_you_mean(table, self.plan.pipeline.tables)
+            raise OperationError(f"'{table}' is no table, and only tables have verdicts.{hint}")
+
+
+def standing(register: str, batch: int, verdict: str) -> str:
+    """The rows of a verdict that have not been taken back by a later batch, as SQL."""
+    gone = (
+        f"select 1 from \"{register}\" gone where gone._sign < 0 and gone._verdict = '{verdict}' "
+        "and gone._position = stood._position and gone._row = stood._row "
+        f"and gone._batch > stood._batch and gone._batch <= {batch}"
+    )
+    return (
+        f"select * from \"{register}\" stood where _verdict = '{verdict}' and _sign > 0 "
+        f"and _batch <= {batch} and not exists ({gone})"
+    )

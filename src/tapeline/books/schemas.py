@@ -18,6 +18,19 @@ TAPE_BATCHES = pa.schema(
     ]
 )
 
+# What a flow reads of the tape, and the record's place in the batch.
+TAPE_LEAF = pa.schema(
+    [
+        ("part", pa.int64()),
+        ("at", pa.int64()),
+        ("arrived_at", pa.timestamp("us", "UTC")),
+        ("raw", pa.binary()),
+        ("header", pa.binary()),
+        ("fault", pa.string()),
+        ("ordinal", pa.int64()),
+    ]
+)
+
 REGISTER = [
     ("_position", POSITION),
     ("_row", pa.int32()),
@@ -29,6 +42,7 @@ REGISTER = [
     ("_key", pa.string()),
     ("_key_hash", pa.int64()),
     ("_content_hash", pa.binary()),
+    ("_sequence", pa.int64()),
     ("_raw", pa.binary()),
 ]
 
@@ -39,7 +53,12 @@ LINKS = [
     ("_batch", pa.int64()),
 ]
 
-JOURNAL = [("_entries", pa.int64()), ("_cause", pa.string()), ("_batch", pa.int64())]
+JOURNAL = [
+    ("_entries", pa.int64()),
+    ("_cause", pa.string()),
+    ("_batch", pa.int64()),
+    ("_clock", pa.int64()),  # the table's highest event time before this batch, in microseconds
+]
 
 COMMITS = pa.schema(
     [

@@ -108,6 +108,8 @@ class Table(Step):
     """Records that count; with a key the same record counts once."""
 
     key: tuple[str, ...] = ()
+    sequence_by: str | None = None  # of the records of a key, the highest stands
+    apply_as_deletes: str | None = None  # a record for which this holds takes its key out
     time: str | None = None
     late_after: str = LATE_AFTER
     future_after: str = FUTURE_AFTER
@@ -176,12 +178,19 @@ class Pipeline:
         self,
         *,
         key: str | Sequence[str] = (),
+        sequence_by: str | None = None,
+        apply_as_deletes: str | None = None,
         time: str | None = None,
         late_after: str = LATE_AFTER,
         future_after: str = FUTURE_AFTER,
     ) -> Callable[[StepFunction], StepFunction]: ...
     def table(self, *args: Any, **said: Any) -> Any:
-        """Declare a table: one row, or several, per record that counts."""
+        """Declare a table: one row, or several, per record that counts.
+
+        `key` names columns of the input: the same record counts once. `sequence_by`, an SQL
+        expression over the input, orders the records of a key: the highest one stands.
+        `apply_as_deletes`, an SQL condition, says which records take their key out.
+        """
 
         def declare(function: StepFunction) -> StepFunction:
             where = self._claim(function.__name__, _function_where(function))

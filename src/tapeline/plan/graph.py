@@ -83,6 +83,16 @@ def _check_inputs(pipeline: Pipeline, step: Step) -> None:
 
 
 def _check_table(pipeline: Pipeline, table: Table) -> None:
+    if table.sequence_by is not None and not table.key:
+        raise DeclarationError(
+            f"{table.where}: {table.name}() has sequence_by without a key: say by 'key' which "
+            "records replace each other."
+        )
+    if table.apply_as_deletes is not None and table.sequence_by is None:
+        raise DeclarationError(
+            f"{table.where}: {table.name}() has apply_as_deletes without sequence_by: a deletion "
+            "that comes first must still win over what it deletes."
+        )
     source = pipeline.sources.get(table.stream)
     if source is None:
         if table.key:
@@ -102,6 +112,12 @@ def _check_table(pipeline: Pipeline, table: Table) -> None:
 
 
 def _check_summary(summary: Summary) -> None:
+    if summary.snapshots:
+        raise DeclarationError(
+            f"{summary.where}: {summary.name}() reads the reference '{summary.snapshots[0]}'. A "
+            "summary reads one table's Stream: join the reference in a table before it, where the "
+            "joined row is kept."
+        )
     if len(set(summary.key)) != len(summary.key):
         raise DeclarationError(f"{summary.where}: {summary.name}() names a key column twice.")
     if summary.time is not None and summary.time not in summary.key:

@@ -7,6 +7,8 @@ record goes on with null in that column and the fault in its position.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -14,6 +16,7 @@ from pyspark.sql import functions as F
 
 from tapeline.connect import Files
 from tapeline.declare import Field, Table
+from tapeline.errors import DeclarationError
 
 MAX_CSV_COLUMNS = 256
 END_OF_ROW = "\u0001end"
@@ -38,7 +41,7 @@ def decode(tape: DataFrame, files: Files, table: Table) -> DataFrame:
     `_position` is opaque to steps and carries what must survive them: where the record is, when
     it arrived, its faults, its key and the hash of its content.
     """
-    key, time = table.key, table.time
+    time = table.time
     # Names of the tape's own columns start with '_': a record may have a field of any other name.
     own = tape.select(*[F.col(name).alias(f"_{name}") for name in tape.columns])
     text = F.col("_raw").cast("string")
@@ -51,24 +54,62 @@ def decode(tape: DataFrame, files: Files, table: Table) -> DataFrame:
     typed = parsed.select(
         *KEPT, "_fault", "_text", _shape_fault(files).alias("_bad"), *texts, *values
     )
-    faults = F.concat_ws(
-        FAULT_SEPARATOR,
-        F.col("_fault"),
-        F.when(F.col("_text").isNull(), F.lit("the record is not UTF-8")),
-        F.col("_bad"),
-        *[_fault(field, files.zone) for field in files.fields if field.type != "string"],
-    )
+    deletes = F.coalesce(F.expr(table.apply_as_deletes or "false"), F.lit(False))
+    faults = _faults(files, files.fields)
+    if table.apply_as_deletes:
+        # A deletion needs a valid key, sequence and condition, and nothing else.
+        needed = [field for field in files.fields if _names(table, field.name)]
+        faults = F.when(deletes, _faults(files, needed)).otherwise(faults)
     # The time of a repeat may differ: it is left out of what makes two records the same.
     content = [field for field in files.fields if field.name != time]
     position = F.struct(
         F.lit(table.stream).alias("source"),
         *[F.col(name).alias(name[1:]) for name in KEPT],
         faults.alias("faults"),
-        _key_text(key).alias("key"),
-        F.when(_key_text(key).isNotNull(), F.xxhash64(_key_text(key))).alias("key_hash"),
+        _key_text(table.key).alias("key"),
+        F.when(_key_text(table.key).isNotNull(), F.xxhash64(_key_text(table.key))).alias(
+            "key_hash"
+        ),
         _content_hash(content).alias("content_hash"),
+        _sequence(typed, table).alias("sequence"),
+        deletes.alias("deletes"),
     )
     return typed.select(position.alias("_position"), *[F.col(f"`{name}`") for name in names])
+
+
+def _faults(files: Files, fields: Iterable[Field]) -> Column:
+    """What is wrong with a record: as a whole, and with each of these fields."""
+    return F.concat_ws(
+        FAULT_SEPARATOR,
+        F.col("_fault"),
+        F.when(F.col("_text").isNull(), F.lit("the record is not UTF-8")),
+        F.col("_bad"),
+        *[_fault(field, files.zone) for field in fields if field.type != "string"],
+    )
+
+
+def _names(table: Table, field: str) -> bool:
+    """Whether a table's identity reads a field."""
+    said = f"{table.sequence_by} {table.apply_as_deletes}"
+    return field in table.key or re.search(rf"\b{re.escape(field)}\b", said) is not None
+
+
+def _sequence(typed: DataFrame, table: Table) -> Column:
+    """What orders the records of a key, as a whole number."""
+    if table.sequence_by is None:
+        return F.lit(0).cast("bigint")
+    value = F.expr(table.sequence_by)
+    kind = typed.select(value).schema[0].dataType.typeName()
+    if kind in ("byte", "short", "integer", "long"):
+        return value.cast("bigint")
+    if kind == "timestamp":
+        return F.unix_micros(value)
+    if kind == "date":
+        return F.unix_date(value).cast("bigint")
+    raise DeclarationError(
+        f"{table.where}: {table.name}() has sequence_by '{table.sequence_by}' of type {kind}. "
+        "Use an integer, a date or a timestamp."
+    )
 
 
 def _parse(tape: DataFrame, files: Files) -> DataFrame:

@@ -13,12 +13,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal, localcontext
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tapeline.books import Book, Commits, Decision, Layout, Staged
+from tapeline.books.proof import hash_of
 from tapeline.books.schemas import JOURNAL, with_columns
 from tapeline.errors import OperationError
 from tapeline.plan import Plan
@@ -27,8 +29,17 @@ from tapeline.run.identity import Identity
 from tapeline.run.journal import Posted, post
 from tapeline.run.prepared import Prepared
 from tapeline.run.references import References
-from tapeline.run.register import BEGINNING, Given, Judged, check_balance, judge_batch, tape_records
-from tapeline.run.steps import Steps, prepare
+from tapeline.run.register import (
+    BEGINNING,
+    Given,
+    Judged,
+    Memory,
+    check_balance,
+    judge_batch,
+    tape_records,
+)
+from tapeline.run.steps import Steps, TableStep, prepare
+from tapeline.run.stored import Stored
 from tapeline.run.tape import Tape, TapeBatch
 from tapeline.settings import Settings
 
@@ -50,6 +61,8 @@ class Published:
 Cut = dict[str, list[TapeBatch]]
 # With so many records behind a batch, the next one's first steps run while it is judged.
 LOOK_AHEAD_RECORDS = 20_000
+# Sums of decimals of 38 digits, over any number of batches.
+EXACT_DIGITS = 60
 
 
 @dataclass(frozen=True)
@@ -94,13 +107,7 @@ class Flow:
             name: tape["last"] for name, tape in last.get("positions", {}).items()
         }
         self.clocks: dict[str, int] = last.get("clocks", {})
-        self.identities = {
-            step.table.name: Identity(
-                self.layout.register(step.table.name), settings.flow.identity_keys
-            )
-            for step in self.steps.tables
-            if step.table.key
-        }
+        self.memories = {step.table.name: self._memory(step) for step in self.steps.tables}
         self._pending = {name: tape.since(self.position[name]) for name, tape in tapes.items()}
         self._ahead: tuple[Cut, Future[Begun]] | None = None
 
@@ -165,11 +172,17 @@ class Flow:
         number = self.commits.next_batch
         begun = self._begun(cut)
         self._look_ahead(cut)
+        proofs = {
+            source: self._pool.submit(hash_of, given.rows.drop_columns(["ordinal"]))
+            for source, given in begun.given.items()
+        }
         computed, staging = self._compute(begun, number)
         reach("computed")
         staged = [one.result() for one in staging]
         reach("staged")
         body = self._body(cut, computed, staged)
+        for source, proof in proofs.items():
+            body["tapes"][source]["hash"] = proof.result()
         body["milliseconds"] = round((time.perf_counter() - started) * 1000)
         decision = self.commits.decide(body, self._clock())
         reach("decided")
@@ -225,14 +238,17 @@ class Flow:
             clock = self.clocks.get(name, BEGINNING)
             rows = given[step.table.stream]
             made = begun.made[name] if name in begun.made else step.prepared.run(rows.rows)
-            judged = judge_batch(step, rows, made, self.identities.get(name), clock, number)
+            judged = judge_batch(step, rows, made, self.memories[name], clock, number)
             check_balance(name, rows, judged)
             computed[name] = judged
             given[name] = judged.kept
             staging += self._stage(f"silver/{name}", judged.register, number)
         touched = [s for s in self.steps.summaries if s.summary.stream in given]
         posted = self._pool.map(
-            lambda step: post(step, given[step.summary.stream], number), touched
+            lambda step: post(
+                step, given[step.summary.stream], number, self._clock_of(step.summary.stream)
+            ),
+            touched,
         )
         for summary, result in zip(touched, posted, strict=True):
             name = summary.summary.name
@@ -241,12 +257,19 @@ class Flow:
             staging += self._stage(f"gold/{name}_links", result.links, number)
         return computed, staging
 
+    def _clock_of(self, table: str) -> int:
+        """The highest event time before this batch, of the table where the records entered."""
+        step = self.plan.pipeline.tables[table]
+        while step.stream in self.plan.pipeline.tables:
+            step = self.plan.pipeline.tables[step.stream]
+        return self.clocks.get(step.name, BEGINNING)
+
     def _stage(self, table: str, rows: pa.Table, number: int) -> list[Future[Staged]]:
         """Write an output as a Parquet file, fsynced, not yet in any table."""
 
         def stage() -> Staged:
             found = self.books[table].stage(f"batch-{number:012}.parquet", rows, number)
-            return Staged(table, found.name, found.rows, found.size, number)
+            return Staged(table, found.name, found.rows, found.size, number, hash_of(rows))
 
         return [self._pool.submit(stage)] if rows.num_rows else []
 
@@ -257,6 +280,7 @@ class Flow:
                 "last": batches[-1].number,
                 "records": sum(batch.records for batch in batches),
                 "arrived_at": batches[0].at.isoformat(),
+                "listed": str(sum(batch.hash for batch in batches)),
             }
             for source, batches in cut.items()
         }
@@ -278,8 +302,13 @@ class Flow:
         for name, result in computed.items():
             if isinstance(result, Judged):
                 self.clocks[name] = result.clock
-                if result.identity is not None:
-                    self.identities[name].remember(decision.batch, *result.identity)
+                self.memories[name].remember(decision.batch, result)
+
+    def _memory(self, step: TableStep) -> Memory:
+        folder = self.layout.register(step.table.name)
+        limit = self.settings.flow.identity_keys
+        identity = Identity(folder, limit) if step.table.key else None
+        return Memory(identity, Stored(folder, step.register_schema))
 
     def _finish(self, decision: Decision) -> None:
         """Add the staged files to their tables. No user code runs here."""
@@ -340,7 +369,7 @@ def add_totals(before: dict[str, Any], computed: Computed) -> dict[str, Any]:
         known = before.get(name, {})
         facts = result_facts(result)
         after[name] = {
-            kind: dict(Counter(known.get(kind, {})) + Counter(facts[kind]))
+            kind: _sum(known.get(kind, {}), facts[kind])
             for kind in ("verdicts", "causes", "reasons", "warnings")
             if kind in facts
         } | {
@@ -348,7 +377,24 @@ def add_totals(before: dict[str, Any], computed: Computed) -> dict[str, Any]:
             for kind in ("entries", "counted", "left_out")
             if kind in facts
         }
+        if isinstance(result, Posted):
+            after[name]["measures"] = {
+                measure: _exactly(known.get("measures", {}).get(measure, "0"), value)
+                for measure, value in result.measures.items()
+            }
     return after
+
+
+def _exactly(one: str, other: str) -> str:
+    with localcontext() as context:
+        context.prec = EXACT_DIGITS
+        return str(Decimal(one) + Decimal(other))
+
+
+def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    total = Counter(one)
+    total.update(other)
+    return {word: count for word, count in total.items() if count}
 
 
 def result_facts(result: Judged | Posted) -> dict[str, Any]:

@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tapeline.books.schemas import POSITION
+from tapeline.books.schemas import POSITION, VERDICTS
 from tapeline.declare.duration import parse_duration
 from tapeline.errors import OperationError, TapelineBug
 from tapeline.run.decode import FAULT_SEPARATOR, UNREADABLE
-from tapeline.run.identity import CONFLICT, DUPLICATE, Identity, Records
+from tapeline.run.identity import CONFLICT, Folded, Identity, Records
 from tapeline.run.steps import CARRIED, TableStep
+from tapeline.run.stored import Stored, TakenBack
 
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 BEGINNING = np.iinfo(np.int64).min
+# A record's verdict while it is found out, as a number: 0 is none yet.
+WORDS = ("", *VERDICTS)
+CODES = {word: code for code, word in enumerate(WORDS)}
+OPEN, KEPT = CODES[""], CODES["kept"]
+# Identity's answers, in its own order.
+IDENTIFIED = np.array(
+    [CODES[word] for word in ("kept", "applied", "superseded", "duplicate", "quarantined")],
+    dtype=np.int8,
+)
+CAUSES = ("on_time", "late", "correction", "cancellation")
 
 
 @dataclass(frozen=True)
 class Given:
-    """The records that a table's batch starts from, in tape order."""
+    """The records that a table's batch starts from, in tape order, and those taken back."""
 
     rows: pa.Table  # the leaf that Spark reads; its ordinal says which record a row belongs to
     positions: pa.Array  # one per record
     causes: pa.Array | None = None  # behind the first table, inherited
-    signs: pa.Array | None = None
     row_counts: Numbers | None = None  # rows per record, where records have several
+    back: Sequence[TakenBack] = ()
+    back_rows: pa.Table | None = None  # the rows that no longer count, as they were stored
 
     @property
     def records(self) -> int:
@@ -48,74 +61,126 @@ class Judged:
     reasons: Counter[str]
     warnings: Counter[str]
     clock: int
-    identity: tuple[Records, Flags] | None = None
+    identity: tuple[Records, Folded] | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
+class Memory:
+    """What a table knows of earlier batches."""
+
+    identity: Identity | None
+    stored: Stored
+
+    def remember(self, batch: int, judged: Judged) -> None:
+        """The batch is decided."""
+        self.stored.remember(batch, judged.register)
+        if self.identity is not None and judged.identity is not None:
+            self.identity.remember(batch, *judged.identity)
+
+
 class Bench:
     """The work sheet of one batch: a verdict per record while the rules are applied."""
 
-    records: int
-    ordinal: Numbers  # the record of each row that the step made
-    verdict: list[str | None] = field(default_factory=list)
-    reasons: dict[int, list[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.verdict = [None] * self.records
-        self.first = _first_rows(self.ordinal, self.records)  # -1 where a record has no row
+    def __init__(self, step: TableStep, given: Given, out: pa.Table) -> None:
+        self.step, self.given, self.out = step, given, out
+        position = out["_position"].combine_chunks()
+        self.ordinal = _numbers(pc.struct_field(position, "ordinal"))  # the record of each row
+        self.first = _first_rows(self.ordinal, given.records)  # -1 where a record has no row
+        self.facts = _Facts(step, given, self.first, position)
+        self.verdict = np.zeros(given.records, dtype=np.int8)
+        self.reasons: dict[int, list[str]] = {}
 
     def give(self, record: int, verdict: str, reasons: list[str]) -> None:
-        if self.verdict[record] in (None, verdict):
-            self.verdict[record] = verdict
+        if self.verdict[record] in (OPEN, CODES[verdict]):
+            self.verdict[record] = CODES[verdict]
             known = self.reasons.setdefault(record, [])
             known += [reason for reason in reasons if reason and reason not in known]
 
-    def open(self) -> Flags:
-        """The records that have no verdict yet."""
-        return np.array([v is None for v in self.verdict], dtype=np.bool_)
+    def has(self, code: int) -> Flags:
+        """The records that have a verdict; OPEN: those that have none yet."""
+        flags: Flags = self.verdict == code
+        return flags
+
+    def words(self) -> pa.Array:
+        return pa.array(WORDS).take(pa.array(self.verdict))
+
+    def count(self) -> Counter[str]:
+        counts = np.bincount(self.verdict, minlength=len(WORDS)).tolist()
+        return Counter({word: n for word, n in zip(WORDS, counts, strict=True) if n})
 
 
 def judge_batch(
-    step: TableStep, given: Given, out: pa.Table, identity: Identity | None, clock: int, batch: int
+    step: TableStep, given: Given, out: pa.Table, memory: Memory, clock: int, batch: int
 ) -> Judged:
     """Give every record of a batch its verdict, from what the table's step made of it."""
-    position = out["_position"].combine_chunks()
-    ordinal = _numbers(pc.struct_field(position, "ordinal"))
-    bench = Bench(given.records, ordinal)
-    _rule_verdicts(step, out, bench)
-    _count_verdicts(step, given, bench)
-    known = _identify(step, position, bench, identity)
-    causes, clock = _causes(step, out, bench, given, clock)
-    kept_records = bench.open()
-    for record in np.flatnonzero(kept_records):
-        bench.verdict[record] = "kept"
-    warnings = _sentences(out["_warn"], kept_records[ordinal] if len(ordinal) else None)
-    register = _register(step, given, out, bench, causes, batch)
-    kept = _kept(step, out, ordinal, kept_records, given, causes)
+    bench = Bench(step, given, out)
+    _rule_verdicts(bench)
+    _count_verdicts(bench)
+    known = _identify(bench, memory.identity)
+    causes, clock = _causes(bench, clock)
+    bench.verdict[bench.has(OPEN)] = KEPT
+    back = list(given.back)
+    if known is not None:
+        causes = _caused(causes, known)
+        back = [
+            TakenBack(one.version.position, one.version.batch, one.cause)
+            for one in known.folded.replaced
+        ]
+    changes = _take_back(step, memory.stored.find(back), batch, superseded=known is not None)
+    kept = bench.has(KEPT)
+    register = _register(bench, causes, batch)
     return Judged(
-        register,
-        kept,
-        Counter(v for v in bench.verdict if v is not None),
-        Counter(pc.filter(causes, pa.array(kept_records)).to_pylist()),
+        pa.concat_tables([register, changes.register]) if back else register,
+        _kept(bench, kept, causes, changes),
+        _added(bench.count(), changes.verdicts),
+        Counter(causes.filter(pa.array(kept)).to_pylist()),
         Counter(reason for found in bench.reasons.values() for reason in found),
-        warnings,
+        _sentences(out["_warn"], kept[bench.ordinal]),
         clock,
-        (known[0], kept_records[known[1]]) if known else None,
+        (known.records, known.folded) if known else None,
     )
 
 
-def _rule_verdicts(step: TableStep, out: pa.Table, bench: Bench) -> None:
-    """Faults and broken rules, found by Spark. What cannot be read breaks no rules besides."""
-    position, ordinal = out["_position"].combine_chunks(), bench.ordinal
-    unreadable: set[int] = set()
-    if step.faults is not None:
+class _Facts:
+    """What decoding found out about each record, also of those that the step left out."""
+
+    def __init__(
+        self, step: TableStep, given: Given, row: Numbers, position: pa.StructArray
+    ) -> None:
+        self.arrives = step.faults is not None
+        self.missing = np.flatnonzero(row < 0)
+        self.of_rows = position
+        if self.arrives and len(self.missing) and step.faults is not None:
+            left_out = step.faults.run(given.rows.take(pa.array(self.missing)))
+            found = left_out["_position"].combine_chunks()
+            row = row.copy()
+            row[self.missing] = len(position) + np.arange(len(self.missing))
+            position = pa.concat_arrays([position, found])
+        self._position, self._row = position, pa.array(row, mask=row < 0)
+        self.deletes = np.zeros(len(row), dtype=np.bool_)  # the records that take their key out
+        if step.table.apply_as_deletes:
+            self.deletes = pc.fill_null(self.of("deletes"), False).to_numpy(zero_copy_only=False)
+
+    def of(self, name: str) -> pa.Array:
+        """A fact of every record."""
+        return pc.struct_field(self._position, name).take(self._row)
+
+
+def _rule_verdicts(bench: Bench) -> None:
+    """Faults and broken rules, found by Spark.
+
+    What cannot be read breaks no rules besides; nor does a deletion, of which only the key counts.
+    """
+    step, out, position, ordinal = bench.step, bench.out, bench.facts.of_rows, bench.ordinal
+    exempt = set(np.flatnonzero(bench.facts.deletes).tolist())
+    if bench.facts.arrives:
         for row in _marked(pc.struct_field(position, "faults")):
             faults = position[row]["faults"].as_py().split(FAULT_SEPARATOR)
             bench.give(int(ordinal[row]), "quarantined", faults)
             if faults[0].startswith(UNREADABLE):
-                unreadable.add(int(ordinal[row]))
+                exempt.add(int(ordinal[row]))
     for row in _marked(out["_fail"]):
-        if int(ordinal[row]) in unreadable:
+        if int(ordinal[row]) in exempt:
             continue
         record = position[row].as_py()
         raise OperationError(
@@ -123,79 +188,80 @@ def _rule_verdicts(step: TableStep, out: pa.Table, bench: Bench) -> None:
             f"'{out['_fail'][row].as_py()}': {record['source']} part {record['part']} at "
             f"{record['at']}. Correct the rule or the record; nothing of this batch was decided."
         )
-    for row in _marked(out["_quarantine"]):
-        if int(ordinal[row]) not in unreadable:
-            reasons = out["_quarantine"][row].as_py().split(FAULT_SEPARATOR)
-            bench.give(int(ordinal[row]), "quarantined", reasons)
-    for row in _marked(out["_drop"]):
-        reasons = out["_drop"][row].as_py().split(FAULT_SEPARATOR)
-        bench.give(int(ordinal[row]), "dropped", reasons)
+    for column, verdict in (("_quarantine", "quarantined"), ("_drop", "dropped")):
+        for row in _marked(out[column]):
+            if int(ordinal[row]) not in exempt:
+                reasons = out[column][row].as_py().split(FAULT_SEPARATOR)
+                bench.give(int(ordinal[row]), verdict, reasons)
 
 
-def _count_verdicts(step: TableStep, given: Given, bench: Bench) -> None:
+def _count_verdicts(bench: Bench) -> None:
     """Records that a step left out, or multiplied without an explode."""
+    given, facts = bench.given, bench.facts
     counts = np.bincount(bench.ordinal, minlength=given.records)
     expected = given.row_counts if given.row_counts is not None else 1
-    if not step.explodes:
+    if not bench.step.explodes:
         for several in np.flatnonzero(counts > expected).tolist():
             reason = "the step makes several rows of this record: a reference has repeated keys"
             bench.give(several, "quarantined", [reason])
-    missing = np.flatnonzero((counts == 0) & bench.open())
-    if not len(missing):
+    if not len(facts.missing):
         return
-    faults = _faults_of(step, given, missing)
-    for record, text in zip(missing.tolist(), faults, strict=True):
-        if text:
-            bench.give(record, "quarantined", text.split(FAULT_SEPARATOR))
-        else:
+    places = pa.array(facts.missing)
+    faults = facts.of("faults").take(places).to_pylist() if facts.arrives else []
+    for place, record in enumerate(facts.missing.tolist()):
+        if faults and faults[place]:
+            bench.give(record, "quarantined", faults[place].split(FAULT_SEPARATOR))
+        elif not facts.deletes[record]:
             bench.give(record, "dropped", ["left out by the step"])
 
 
-def _faults_of(step: TableStep, given: Given, missing: Numbers) -> list[str]:
-    if step.faults is None:
-        return [""] * len(missing)
-    rows = step.faults.run(given.rows.take(pa.array(missing)))
-    found = pc.struct_field(rows["_position"].combine_chunks(), "faults").to_pylist()
-    return [text or "" for text in found]
+@dataclass(frozen=True)
+class _Known:
+    """What identity found out of the records that passed every rule."""
+
+    places: Numbers  # of the records in the batch
+    records: Records
+    folded: Folded
 
 
-def _identify(
-    step: TableStep, position: pa.StructArray, bench: Bench, identity: Identity | None
-) -> tuple[Records, Numbers] | None:
+def _identify(bench: Bench, identity: Identity | None) -> _Known | None:
     """The verdicts of identity; also what to remember once the batch is decided."""
     if identity is None:
         return None
-    candidates = np.flatnonzero(bench.open())
-    rows = pa.array(bench.first[candidates])
-    keys = pc.struct_field(position, "key").take(rows)
-    lacking = candidates[pc.is_null(keys).to_numpy(zero_copy_only=False)]
-    for record in lacking.tolist():
-        names = ", ".join(step.table.key)
-        bench.give(record, "quarantined", [f"the key is missing: {names}"])
-    if len(lacking):
-        candidates = np.flatnonzero(bench.open())
-        rows = pa.array(bench.first[candidates])
-        keys = pc.struct_field(position, "key").take(rows)
-    hashes = _numbers(pc.struct_field(position, "key_hash").take(rows))
-    records = Records(keys, hashes, pc.struct_field(position, "content_hash").take(rows))
-    verdicts = identity.judge(records)
-    for record in candidates[verdicts == DUPLICATE].tolist():
-        bench.give(record, "duplicate", [])
-    for record in candidates[verdicts == CONFLICT].tolist():
-        bench.give(record, "quarantined", ["the same key was kept before with other content"])
-    return records, candidates
+    step, facts = bench.step, bench.facts
+    keys, sequences = facts.of("key"), facts.of("sequence")
+    for found, names in ((keys, ", ".join(step.table.key)), (sequences, step.table.sequence_by)):
+        lacking = pc.is_null(found).to_numpy(zero_copy_only=False) & bench.has(OPEN)
+        what = "key" if found is keys else "sequence"
+        for record in np.flatnonzero(lacking).tolist():
+            bench.give(record, "quarantined", [f"the {what} is missing: {names}"])
+    places = np.flatnonzero(bench.has(OPEN))
+    chosen = pa.array(places)
+    records = Records(
+        keys.take(chosen),
+        _numbers(facts.of("key_hash").take(chosen)),
+        facts.of("content_hash").take(chosen),
+        _numbers(sequences.take(chosen)),
+        facts.deletes[places],
+        bench.given.positions.take(chosen),
+    )
+    folded = identity.judge(records)
+    bench.verdict[places] = IDENTIFIED[folded.verdicts]
+    for record in places[folded.verdicts == CONFLICT].tolist():
+        version = " and version" if step.table.sequence_by else ""
+        bench.reasons[record] = [f"the same key{version} was kept before with other content"]
+    return _Known(places, records, folded)
 
 
-def _causes(
-    step: TableStep, out: pa.Table, bench: Bench, given: Given, clock: int
-) -> tuple[pa.Array, int]:
+def _causes(bench: Bench, clock: int) -> tuple[pa.Array, int]:
     """on_time or late for every record, by the highest time of all earlier ones on the tape."""
+    step, out, given = bench.step, bench.out, bench.given
     if given.causes is not None:
         return given.causes, clock
     late = np.zeros(given.records, dtype=np.bool_)
     if step.table.time is not None:
-        timed = [v in (None, "duplicate") for v in bench.verdict]
-        records = np.flatnonzero(np.array(timed, dtype=np.bool_))
+        counted = [CODES[word] for word in ("", "kept", "superseded", "duplicate")]
+        records = np.flatnonzero(np.isin(bench.verdict, counted) & (bench.first >= 0))
         column = out[step.table.time].take(pa.array(bench.first[records]))
         times = pc.fill_null(pc.cast(column, pa.int64()), BEGINNING).to_numpy()
         highest = np.maximum.accumulate(np.concatenate([[clock], times]))
@@ -205,23 +271,111 @@ def _causes(
             times < np.maximum(earlier, BEGINNING + allowed) - allowed
         )
         clock = int(highest[-1])
-    words = pa.array(["on_time", "late"])
-    return words.take(pa.array(late.astype(np.int8))), clock
+    return pa.array(CAUSES).take(pa.array(late.astype(np.int8))), clock
 
 
-def _register(
-    step: TableStep,
-    given: Given,
-    out: pa.Table,
-    bench: Bench,
-    causes: pa.Array,
-    batch: int,
-) -> pa.Table:
+def _caused(causes: pa.Array, known: _Known) -> pa.Array:
+    """A record that changes what stood, or takes it out, says so instead of its lateness."""
+    changes = known.folded.changes
+    if not changes.any():
+        return causes
+    codes = pc.index_in(causes, pa.array(CAUSES)).to_numpy(zero_copy_only=False).astype(np.int8)
+    deletes = known.records.deletes[changes]
+    codes[known.places[changes]] = np.where(
+        deletes, CAUSES.index("cancellation"), CAUSES.index("correction")
+    )
+    return pa.array(CAUSES).take(pa.array(codes))
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """Verdicts that change: the old rows taken back as they were stored, the new ones."""
+
+    register: pa.Table
+    verdicts: Counter[str]
+    back: list[TakenBack]  # the kept ones among them, for the tables behind
+    rows: pa.Table | None  # and their rows, for the summaries
+
+
+def _take_back(step: TableStep, found: pa.Table, batch: int, superseded: bool) -> _Changes:
+    """Rows that stood, with a minus; where identity replaced them, also as superseded."""
+    verdicts: Counter[str] = Counter()
+    count = found.num_rows
+    if not count:
+        return _Changes(step.register_schema.empty_table(), verdicts, [], None)
+    numbers = pa.array(np.full(count, batch, dtype=np.int64))
+    changed = {
+        "_sign": pa.array(np.full(count, -1, dtype=np.int32)),
+        "_cause": found["_why"],
+        "_batch": numbers,
+    }
+    minus = _with(found, changed)
+    parts = [minus]
+    first = found["_row"].to_numpy() == 0
+    words = found["_verdict"].to_pylist()
+    for word in (w for w, once in zip(words, first, strict=True) if once):
+        verdicts[word] -= 1
+        verdicts["superseded"] += superseded
+    if superseded:
+        plus = {
+            **changed,
+            "_sign": pa.array(np.ones(count, dtype=np.int32)),
+            "_verdict": pa.array(["superseded"] * count, pa.string()),
+        }
+        parts.append(_with(found, plus).filter(pa.array(first)))
+    counted = np.array([word == "kept" for word in words], dtype=np.bool_)
+    lost = found.filter(pa.array(counted))
+    back = [
+        TakenBack((where["source"], where["part"], where["at"]), number, why)
+        for where, number, why, row in zip(
+            lost["_position"].to_pylist(),
+            lost["_batch"].to_pylist(),
+            lost["_why"].to_pylist(),
+            lost["_row"].to_pylist(),
+            strict=True,
+        )
+        if row == 0
+    ]
+    register = pa.concat_tables(parts).select(step.register_schema.names)
+    return _Changes(register.cast(step.register_schema), verdicts, back, _leaf_rows(step, lost))
+
+
+def _leaf_rows(step: TableStep, lost: pa.Table) -> pa.Table:
+    """Stored rows as the summaries read them, counting against."""
+    where = lost["_position"].combine_chunks()
+    count = lost.num_rows
+    carried = pa.StructArray.from_arrays(
+        [
+            *[pc.struct_field(where, name) for name in ("source", "part", "at")],
+            pa.array(np.arange(count, dtype=np.int64)),
+            _one(lost["_why"]),
+            pa.array(np.full(count, -1, dtype=np.int32)),
+        ],
+        fields=list(CARRIED),
+    )
+    rows = lost.select(step.columns.names).append_column("_position", carried)
+    return rows.cast(step.leaf_schema)
+
+
+def _with(rows: pa.Table, changed: dict[str, pa.Array]) -> pa.Table:
+    for name, values in changed.items():
+        rows = rows.set_column(rows.schema.get_field_index(name), name, values)
+    return rows
+
+
+def _added(one: Counter[str], other: Counter[str]) -> Counter[str]:
+    """The sum of two counts; what falls below zero stays, unlike with '+'."""
+    total = Counter(one)
+    total.update(other)
+    return Counter({word: count for word, count in total.items() if count})
+
+
+def _register(bench: Bench, causes: pa.Array, batch: int) -> pa.Table:
     """One row per kept row, and one for every record that is not kept."""
+    step, given, out = bench.step, bench.given, bench.out
     ordinal, first = bench.ordinal, bench.first
-    verdicts = pa.array(bench.verdict, pa.string())
-    kept = np.array([v == "kept" for v in bench.verdict], dtype=np.bool_)
-    counting = np.flatnonzero(kept[ordinal]) if len(ordinal) else np.array([], dtype=np.int64)
+    kept = bench.has(KEPT)
+    counting = np.flatnonzero(kept[ordinal])
     others = np.flatnonzero(~kept)
     # Rows in tape order: kept ones as the step made them, the others by their first row, if any.
     record = np.concatenate([ordinal[counting], others]).astype(np.int64)
@@ -231,32 +385,37 @@ def _register(
     chosen = pa.array(row, mask=row < 0)
     columns = {name: out[name].take(chosen) for name in step.columns.names}
     places = pa.array(record)
-    quarantined = pc.equal(verdicts, "quarantined").to_numpy(zero_copy_only=False)
     columns |= {
         "_position": given.positions.take(places),
         "_row": pa.array(_row_numbers(record), pa.int32()),
-        "_verdict": verdicts.take(places),
-        "_reasons": pa.array([bench.reasons.get(r, []) for r in range(given.records)],
-                             pa.list_(pa.string())).take(places)
-        if bench.reasons else pa.array([[]] * len(record), pa.list_(pa.string())),
-        "_sign": (given.signs.take(places) if given.signs is not None
-                  else pa.array(np.ones(len(record), dtype=np.int32))),
+        "_verdict": bench.words().take(places),
+        "_reasons": _reasons(bench, record),
+        "_sign": pa.array(np.ones(len(record), dtype=np.int32)),
         "_cause": causes.take(places),
         "_batch": pa.array(np.full(len(record), batch, dtype=np.int64)),
-        **_identity_columns(step, out, chosen, len(record)),
-        "_raw": _raw(given, record, quarantined),
-    }  # fmt: skip
+        **_identity_columns(bench.facts, places),
+        "_raw": _raw(given, record, bench.has(CODES["quarantined"])),
+    }
     return pa.table(columns).select(step.register_schema.names).cast(step.register_schema)
 
 
-def _identity_columns(
-    step: TableStep, out: pa.Table, chosen: pa.Array, rows: int
-) -> dict[str, pa.Array]:
-    kinds = {"_key": pa.string(), "_key_hash": pa.int64(), "_content_hash": pa.binary()}
-    if step.faults is None:
-        return {name: pa.nulls(rows, kind) for name, kind in kinds.items()}
-    position = out["_position"].combine_chunks()
-    return {name: pc.struct_field(position, name[1:]).take(chosen) for name in kinds}
+def _reasons(bench: Bench, record: Numbers) -> pa.Array:
+    lists: list[list[str]] = [[]] * len(record)
+    if bench.reasons:
+        lists = [bench.reasons.get(one, []) for one in record.tolist()]
+    return pa.array(lists, pa.list_(pa.string()))
+
+
+def _identity_columns(facts: _Facts, places: pa.Array) -> dict[str, pa.Array]:
+    kinds = {
+        "_key": pa.string(),
+        "_key_hash": pa.int64(),
+        "_content_hash": pa.binary(),
+        "_sequence": pa.int64(),
+    }
+    if not facts.arrives:
+        return {name: pa.nulls(len(places), kind) for name, kind in kinds.items()}
+    return {name: facts.of(name[1:]).take(places) for name in kinds}
 
 
 def _raw(given: Given, record: Numbers, quarantined: Flags) -> pa.Array:
@@ -267,27 +426,25 @@ def _raw(given: Given, record: Numbers, quarantined: Flags) -> pa.Array:
     return given.rows["raw"].take(pa.array(record, mask=~wanted))
 
 
-def _kept(
-    step: TableStep, out: pa.Table, ordinal: Numbers, kept: Flags, given: Given, causes: pa.Array
-) -> Given:
+def _kept(bench: Bench, kept: Flags, causes: pa.Array, changes: _Changes) -> Given:
     """What the steps behind this table read: its kept rows, their positions carried along."""
-    rows = np.flatnonzero(kept[ordinal]) if len(ordinal) else np.array([], dtype=np.int64)
+    step, given, ordinal = bench.step, bench.given, bench.ordinal
+    rows = np.flatnonzero(kept[ordinal])
     old = ordinal[rows]
     renumbered = np.cumsum(kept) - 1
     ordinals = renumbered[old] if len(old) else old
     places = pa.array(old)
-    signs = given.signs if given.signs is not None else pa.array(np.ones(given.records, np.int32))
     where = given.positions.take(places)
     carried = pa.StructArray.from_arrays(
         [
             *[pc.struct_field(where, name) for name in ("source", "part", "at")],
             pa.array(ordinals, pa.int64()),
             causes.take(places),
-            signs.take(places),
+            pa.array(np.ones(len(old), dtype=np.int32)),
         ],
         fields=list(CARRIED),
     )
-    table = out.select(step.columns.names).take(pa.array(rows))
+    table = bench.out.select(step.columns.names).take(pa.array(rows))
     table = table.append_column("_position", carried).cast(step.leaf_schema)
     mask = pa.array(kept)
     counts = np.bincount(ordinals, minlength=int(kept.sum())) if step.explodes else None
@@ -295,8 +452,9 @@ def _kept(
         table,
         given.positions.filter(mask),
         causes.filter(mask),
-        signs.filter(mask),
         counts,
+        changes.back,
+        changes.rows,
     )
 
 
@@ -314,9 +472,11 @@ def tape_records(tape: pa.Table, source: str) -> Given:
 def check_balance(name: str, given: Given, judged: Judged) -> None:
     """The verdicts add up to the input's records, or nothing is decided."""
     total = sum(judged.verdicts.values())
-    if total != given.records or judged.kept.records != judged.verdicts["kept"]:
+    records = given.records - len(given.back)
+    kept = judged.kept.records - len(judged.kept.back)
+    if total != records or kept != judged.verdicts["kept"]:
         raise TapelineBug(
-            f"{name}: {given.records} records came in, the verdicts add up to {total} "
+            f"{name}: {records} records came in, the verdicts add up to {total} "
             f"({dict(judged.verdicts)}). Nothing of this batch was decided."
         )
 

@@ -269,18 +269,24 @@ class Runner:
 
     def _take_all(self) -> None:
         """Take every file that is whole; one that still changes gets its time to settle."""
-        deadline = time.monotonic() + 2 * self.settings.intake.settle_seconds
+        patience = 2 * self.settings.intake.settle_seconds
+        deadline, looked = time.monotonic() + patience, 0
         while not self._stop.is_set():
             taken = sum(
                 intake.take()
                 for name, intake in self.intakes.items()
                 if self.tapes[name].ahead()[0] < self.settings.intake.pieces_ahead
             )
-            left = sum(intake.waiting()[0] for intake in self.intakes.values())
+            rounds = min((intake.rounds for intake in self.intakes.values()), default=0)
             if taken:
-                deadline = time.monotonic() + 2 * self.settings.intake.settle_seconds
-            elif not left or (time.monotonic() > deadline and not self._on_the_way()):
+                deadline, looked = time.monotonic() + patience, 0
+            elif not sum(intake.waiting()[0] for intake in self.intakes.values()):
                 return
+            elif time.monotonic() > deadline and not self._on_the_way():
+                # Every file gets one more look: with many of them a round takes its time.
+                looked = looked or rounds + 2
+                if rounds >= looked:
+                    return
             else:
                 self._stop.wait(PAUSE_SECONDS)
 

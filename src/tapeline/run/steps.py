@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tapeline.books.schemas import LINKS, REGISTER, with_columns
+from tapeline.books.schemas import LINKS, REGISTER, TAPE_LEAF, with_columns
 from tapeline.declare import Step, Summary, Table
 from tapeline.errors import DeclarationError
 from tapeline.plan import Plan
@@ -22,17 +22,6 @@ from tapeline.run.prepared import Prepared
 from tapeline.run.quality import judge
 from tapeline.run.summarise import take_apart
 
-TAPE_LEAF = pa.schema(
-    [
-        ("part", pa.int64()),
-        ("at", pa.int64()),
-        ("arrived_at", pa.timestamp("us", "UTC")),
-        ("raw", pa.binary()),
-        ("header", pa.binary()),
-        ("fault", pa.string()),
-        ("ordinal", pa.int64()),
-    ]
-)
 # What a step's `_position` holds behind the first table: where the record is, the row's place in
 # the batch, and what the journal needs to know of it.
 CARRIED = pa.struct(
@@ -158,7 +147,9 @@ def _prepare_table(
         faults = Prepared(
             session, schema, lambda leaf: decode(leaf, source.connector, table).select("_position")
         )
-    rules = repr((table.key, table.time, table.late_after, table.future_after, table.expectations))
+    identity = (table.key, table.sequence_by, table.apply_as_deletes)
+    clock = (table.time, table.late_after, table.future_after)
+    rules = repr((identity, clock, table.expectations))
     return TableStep(
         table, prepared, faults, pa.schema(own), shape[0].explodes, _hash(shape[0].text + rules)
     )

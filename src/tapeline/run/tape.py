@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 from tapeline.books.delta import Book, Staged
 from tapeline.books.durable import sync
 from tapeline.books.layout import Layout
+from tapeline.books.proof import listed_hash
 from tapeline.books.query import rows_of
-from tapeline.books.schemas import TAPE_BATCHES
+from tapeline.books.schemas import TAPE_BATCHES, TAPE_LEAF
 from tapeline.errors import OperationError
 from tapeline.run.failpoints import reach
 from tapeline.run.intake.pieces import PIECE_SCHEMA, describe
-from tapeline.run.steps import TAPE_LEAF
 from tapeline.settings import HousekeepingSettings
 from tapeline.watch.housekeeping import tidy
 
@@ -43,6 +43,7 @@ class TapeBatch:
     pieces: tuple[int, ...]
     records: int
     bytes: int
+    hash: int = 0  # of its row in tape_batches
 
 
 class Tape:
@@ -71,22 +72,16 @@ class Tape:
             return None
         facts = [describe(path) for path in fresh]
         deliveries = [asdict(d) for fact in facts for d in fact.deliveries]
-        batch = TapeBatch(
-            self.last_batch + 1,
-            self._clock(),
-            tuple(int(path.stem) for path in fresh),
-            sum(fact.records for fact in facts),
-            sum(path.stat().st_size for path in fresh),
-        )
         row = {
-            "batch": [batch.number],
-            "at": [batch.at],
-            "pieces": [list(batch.pieces)],
-            "records": [batch.records],
-            "bytes": [batch.bytes],
-            "deliveries": [json.dumps(deliveries)],
+            "batch": self.last_batch + 1,
+            "at": self._clock(),
+            "pieces": [int(path.stem) for path in fresh],
+            "records": sum(fact.records for fact in facts),
+            "bytes": sum(path.stat().st_size for path in fresh),
+            "deliveries": json.dumps(deliveries),
         }
-        rows = pa.table(row, schema=TAPE_BATCHES)
+        batch = _tape_batch(row)
+        rows = pa.Table.from_pylist([row], schema=TAPE_BATCHES)
         self._batches.append(rows, batch.number, f"{batch.number:012}.parquet")
         reach("tape_decided")
         self._finish(batch)
@@ -201,4 +196,5 @@ class Listed:
 
 def _tape_batch(row: dict[str, Any]) -> TapeBatch:
     pieces = tuple(row["pieces"])
-    return TapeBatch(row["batch"], row["at"], pieces, row["records"], row["bytes"])
+    proof = listed_hash(row)
+    return TapeBatch(row["batch"], row["at"], pieces, row["records"], row["bytes"], proof)

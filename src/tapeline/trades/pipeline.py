@@ -44,15 +44,19 @@ pipeline.reference(
 )
 
 
-@pipeline.table(key="trade_id", time="traded_at", late_after="5 minutes")
+@pipeline.table(
+    key="trade_id",
+    sequence_by="coalesce(version, 1)",
+    apply_as_deletes="upper(event) = 'CANCEL'",
+    time="traded_at",
+    late_after="5 minutes",
+)
 @expect_or_quarantine(
     "trade_id is present, at most 64 characters",
     "trade_id is not null and length(trade_id) between 1 and 64",
 )
 @expect_or_quarantine("version is 1 or more", "version >= 1")
-@expect_or_quarantine(
-    "event is NEW: corrections and cancellations are not kept yet", "event = 'NEW'"
-)
+@expect_or_quarantine("event is NEW, CORRECT or CANCEL", "event in ('NEW', 'CORRECT', 'CANCEL')")
 @expect_or_quarantine("traded_at is present", "traded_at is not null")
 @expect_or_quarantine("side is BUY or SELL", "side in ('BUY', 'SELL')")
 @expect_or_quarantine("instrument is present", "length(instrument) > 0")

@@ -1,7 +1,13 @@
-"""The trial balance: proof, from the tables alone, that nothing is lost and nothing doubled."""
+"""The trial balance: proof, from the tables alone, that nothing is lost and nothing doubled.
+
+Each commits row says what its batch added to every table: how many rows, how much money, and a
+hash of the rows, chained to the row before. The audit adds up what the tables hold and compares,
+batch by batch. What balanced before is not looked at again, unless the audit is a full one.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -9,12 +15,18 @@ from decimal import Decimal
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from tapeline.books import Books
 from tapeline.books.commits import read_commits
+from tapeline.books.delta import read_files
 from tapeline.books.fold import measures_of
-from tapeline.books.query import connect, register_table
+from tapeline.books.proof import listed_hash, rows_hash
+from tapeline.books.query import connect, register_table, view_files
+from tapeline.books.schemas import TAPE_LEAF
 from tapeline.declare import Summary, Table
+
+Bodies = dict[int, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -28,161 +40,257 @@ class Check:
 
     @property
     def balances(self) -> bool:
-        return self.expected == self.found
+        return self.expected == self.found and self.batch is None
 
     def facts(self) -> dict[str, Any]:
         return {**asdict(self), "balances": self.balances}
 
 
-def audit(books: Books) -> list[Check]:
-    """Every equation, as the tables stand up to the last published batch."""
+def audit(books: Books, full: bool = False) -> list[Check]:
+    """Every equation, from where the last audit that balanced ended to the last published batch."""
+    since = 0 if full else _audited(books)
     cut = books.cut()
-    bodies = {
-        row["batch"]: json.loads(row["body"])
-        for row in read_commits(books.layout.commits)
-        if row["event"] == "decided" and row["batch"] <= cut.batch
-    }
-    checks: list[Check] = []
+    rows = [r for r in read_commits(books.layout.commits, since) if r["batch"] <= cut.batch]
+    decided = [row for row in rows if row["event"] == "decided"]
+    bodies = {r["batch"]: json.loads(r["body"]) for r in decided if r["batch"] > since}
+    checks = [_chain(rows, since)]
     with connect() as connection:
+        look = _Look(connection, books, bodies, since)
         for source in books.plan.pipeline.sources:
-            checks += _tape(connection, books, source, bodies)
+            checks += look.tape(source)
         for table in books.plan.tables:
-            checks += _register(connection, books, table, bodies)
+            checks += look.register(table)
         for summary in books.plan.summaries:
-            checks += _journal(connection, books, summary, bodies)
+            checks += look.journal(summary)
+    if decided and all(check.balances for check in checks):
+        mark = {"batch": decided[-1]["batch"], "hash": decided[-1]["hash"]}
+        books.layout.audited.write_text(json.dumps(mark))
     return checks
 
 
-def _tape(
-    connection: duckdb.DuckDBPyConnection, books: Books, source: str, bodies: dict[int, Any]
-) -> Iterator[Check]:
-    """The tape holds what its batches list, and the flow has taken what it says."""
-    listed = books.layout.tape_batches(source)
-    if not register_table(connection, "listed", listed):
-        return
-    register_table(connection, "tape", books.layout.tape(source))
-    last = max(
-        (b["tapes"][source]["last"] for b in bodies.values() if source in b["tapes"]), default=0
-    )
-    rows = connection.execute(
-        f"select batch, records from listed where batch <= {last} order by batch"
-    ).fetchall()
-    counts = dict(rows)
-    taken_rows = f"tape where part in (select unnest(pieces) from listed where batch <= {last})"
-    on_tape = _one(connection, f"select count(*) from {taken_rows}")
-    distinct = _one(
-        connection, f'select count(*) from (select distinct part, "at" from {taken_rows})'
-    )
-    yield Check(
-        f"{source}: records on the tape = records listed", str(sum(counts.values())), str(on_tape)
-    )
-    yield Check(f"{source}: every position once", str(on_tape), str(distinct))
-    gapless = list(counts) == list(range(1, len(counts) + 1))
-    yield Check(f"{source}: batches are numbered without a gap", "True", str(gapless))
-    taken: dict[int, int] = {}
-    for batch, body in bodies.items():
-        part = body["tapes"].get(source)
-        if part:
-            expected = sum(counts.get(n, 0) for n in range(part["first"], part["last"] + 1))
-            taken[batch] = expected - part["records"]
-    wrong = next((batch for batch, difference in taken.items() if difference), None)
-    yield Check(f"{source}: what each batch took = what the tape lists", "0",
-                str(sum(abs(v) for v in taken.values())), wrong)  # fmt: skip
+def _audited(books: Books) -> int:
+    """The batch through which the books were found to balance; the note is disposable."""
+    try:
+        mark = json.loads(books.layout.audited.read_text())
+        batch, link = int(mark["batch"]), str(mark["hash"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+    rows = read_commits(books.layout.commits, batch, batch)
+    return batch if any(r["event"] == "decided" and r["hash"] == link for r in rows) else 0
 
 
-def _register(
-    connection: duckdb.DuckDBPyConnection, books: Books, table: Table, bodies: dict[int, Any]
-) -> Iterator[Check]:
-    """The verdicts add up to the input's records, batch by batch, as the commits rows say."""
-    last = max(bodies, default=0)
-    name = f"register_{table.name}"
-    if not register_table(connection, name, books.layout.register(table.name), (0, last)):
-        return
-    rows = connection.execute(
-        f"select _batch, _verdict, sum(_sign) filter (_row = 0)::bigint from {name} "
-        f"where _batch <= {last} group by all"
-    ).fetchall()
-    found: dict[int, dict[str, int]] = {}
-    for batch, verdict, count in rows:
-        if count:
-            found.setdefault(batch, {})[verdict] = count
-    said = {
-        batch: {k: v for k, v in body["tables"][table.name]["verdicts"].items() if v}
-        for batch, body in bodies.items()
-        if table.name in body["tables"]
-    }
-    total = sum(sum(v.values()) for v in found.values())
-    source = books.plan.pipeline.sources.get(table.stream)
-    given = {
-        batch: (body["tapes"].get(table.stream, {}).get("records", 0) if source
-                else body["tables"].get(table.stream, {}).get("verdicts", {}).get("kept", 0))
-        for batch, body in bodies.items()
-    }  # fmt: skip
-    wrong = next((b for b in bodies if sum(found.get(b, {}).values()) != given[b]), None)
-    yield Check(
-        f"{table.name}: verdicts = records of {table.stream}",
-        str(sum(given.values())),
-        str(total),
-        wrong,
-    )
-    differs = next((b for b in said if said[b] != found.get(b, {})), None)
-    yield Check(f"{table.name}: the register = its commits rows", "equal",
-                "equal" if differs is None else "different", differs)  # fmt: skip
+def _chain(rows: list[dict[str, Any]], since: int) -> Check:
+    """Each commits row's hash follows from its body and the row before; no number is missing."""
+    previous, number = "", since
+    wrong = None
+    published = {row["batch"] for row in rows if row["event"] == "published"}
+    for row in (row for row in rows if row["event"] == "decided"):
+        if row["batch"] == since:
+            previous = row["hash"]
+            continue
+        number += 1
+        link = hashlib.sha256(f"{previous}{row['body']}".encode()).hexdigest()
+        if row["batch"] != number or row["hash"] != link or number not in published:
+            wrong = wrong or number
+            number = row["batch"]
+        previous = row["hash"]
+    return _equal("commits: each row follows from the one before", wrong)
 
 
-def _journal(
-    connection: duckdb.DuckDBPyConnection, books: Books, summary: Summary, bodies: dict[int, Any]
-) -> Iterator[Check]:
-    """Entries, links and balances tell the same story, in records and in money."""
-    last = max(bodies, default=0)
-    journal, links = f"journal_{summary.name}", f"links_{summary.name}"
-    if not register_table(connection, journal, books.layout.journal(summary.name), (0, last)):
-        return
-    register_table(connection, links, books.layout.links(summary.name), (0, last))
-    register = f"register_{summary.stream}"
-    entries = _one(connection, f"select sum(_entries) from {journal} where _batch <= {last}")
-    kept = _one(
-        connection, f"select sum(_sign) from {register} where _verdict='kept' and _batch <= {last}"
-    )
-    facts = [body["tables"].get(summary.name, {}) for body in bodies.values()]
-    counted = sum(one.get("counted", 0) + one.get("left_out", 0) for one in facts)
-    shares = _one(connection, f"select sum(_sign) from {links} where _batch <= {last}")
-    yield Check(f"{summary.name}: entries = links", str(shares), str(entries))
-    yield Check(
-        f"{summary.name}: counted + left out = entries of {summary.stream}", str(kept), str(counted)
-    )
-    for measure in measures_of(connection, journal, summary):
-        column = '"' + measure + '"'
-        query = (
-            f"select j._batch, j.total, l.total from (select _batch, sum({column}) as total from "
-            f"{journal} group by _batch) j full join (select _batch, sum(case when _sign > 0 then "
-            f"{column} else -{column} end) as total from {links} group by _batch) l "
-            f"using (_batch) where coalesce(j._batch, l._batch) <= {last} order by 1"
-        )
-        rows = connection.execute(query).fetchall()
-        wrong = next((batch for batch, ours, theirs in rows if ours != theirs), None)
-        ours, theirs = (sum(row[i] or 0 for row in rows) for i in (1, 2))
-        yield Check(
-            f"{summary.name}: {measure} in the journal = in the links",
-            str(theirs),
-            str(ours),
-            wrong,
+class _Look:
+    """Looks at the tables from one batch on."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, books: Books, bodies: Bodies, since: int
+    ) -> None:
+        self._connection = connection
+        self._books = books
+        self._bodies = bodies
+        self._range = (since + 1, max(bodies, default=0))
+        self._within = f"_batch between {self._range[0]} and {self._range[1]}"
+
+    def tape(self, source: str) -> Iterator[Check]:
+        """The tape holds what its batches list, and the flow has taken what it says."""
+        layout = self._books.layout
+        taken = {b: body["tapes"][source] for b, body in self._bodies.items()
+                 if source in body["tapes"]}  # fmt: skip
+        if not taken or not register_table(self._connection, "listed", layout.tape_batches(source)):
+            return
+        first = min(part["first"] for part in taken.values())
+        last = max(part["last"] for part in taken.values())
+        names = ("batch", "at", "pieces", "records", "bytes", "deliveries")
+        rows = [
+            dict(zip(names, row, strict=True))
+            for row in self._connection.execute(
+                f"select {', '.join(_quoted(n) for n in names)} from listed "
+                f"where batch between {first} and {last} order by batch"
+            ).fetchall()
+        ]
+        numbered = [row["batch"] for row in rows] == list(range(first, last + 1))
+        yield Check(f"{source}: batches are numbered without a gap", "True", str(numbered))
+        listed = {row["batch"]: row for row in rows}
+        by_piece = {piece: row["batch"] for row in rows for piece in row["pieces"]}
+        held = self._held(source, by_piece)
+        for words, said, found in (
+            ("records listed", "records", lambda n: listed[n]["records"]),
+            ("records on the tape", "records", lambda n: held.get(n, (0, 0))[0]),
+            ("hash of its records", "hash", lambda n: held.get(n, (0, 0))[1]),
+            ("hash of its batches", "listed", lambda n: listed_hash(listed[n])),
+        ):
+            check = self._compared(
+                f"{source}: {words} = its commits rows",
+                {batch: int(part[said]) for batch, part in taken.items()},
+                {
+                    batch: sum(
+                        found(n) for n in range(part["first"], part["last"] + 1) if n in listed
+                    )
+                    for batch, part in taken.items()
+                },
+            )
+            yield check if said == "records" else _equal(check.what, check.batch)
+
+    def _held(self, source: str, by_piece: dict[int, int]) -> dict[int, tuple[int, int]]:
+        """Rows and hash of what the tape holds, by its own batch; each position counts once."""
+        register_table(self._connection, "tape", self._books.layout.tape(source))
+        pieces = pa.table({"piece": list(by_piece), "of": list(by_piece.values())})
+        self._connection.register("pieces", pieces)
+        columns = pa.schema([f for f in TAPE_LEAF if f.name != "ordinal"])
+        rows = self._connection.execute(
+            f'select of, count(distinct (part, "at")), {rows_hash(columns)} from tape '
+            "join pieces on part = piece group by of"
+        ).fetchall()
+        return {batch: (count, int(total)) for batch, count, total in rows}
+
+    def register(self, table: Table) -> Iterator[Check]:
+        """The verdicts add up to the input's records, batch by batch, as the commits rows say."""
+        name = f"register_{table.name}"
+        folder = self._books.layout.register(table.name)
+        if not register_table(self._connection, name, folder, self._range):
+            yield from self._gone(table.name)
+            return
+        rows = self._connection.execute(
+            f"select _batch, _verdict, sum(_sign) filter (_row = 0)::bigint from {name} "
+            f"where {self._within} group by all"
+        ).fetchall()
+        found: dict[int, dict[str, int]] = {}
+        for batch, verdict, count in rows:
+            if count:
+                found.setdefault(batch, {})[verdict] = count
+        source = self._books.plan.pipeline.sources.get(table.stream)
+        given = {
+            batch: (body["tapes"].get(table.stream, {}).get("records", 0) if source
+                    else body["tables"].get(table.stream, {}).get("verdicts", {}).get("kept", 0))
+            for batch, body in self._bodies.items()
+        }  # fmt: skip
+        yield self._compared(
+            f"{table.name}: verdicts = records of {table.stream}",
+            given,
+            {batch: sum(found.get(batch, {}).values()) for batch in self._bodies},
         )
         said = {
-            batch: body["tables"][summary.name]["measures"][measure]
-            for batch, body in bodies.items()
-            if summary.name in body["tables"]
+            batch: {k: v for k, v in body["tables"][table.name]["verdicts"].items() if v}
+            for batch, body in self._bodies.items()
+            if table.name in body["tables"]
         }
-        found = {batch: str(total or 0) for batch, total, _ in rows}
-        differs = next((b for b, v in said.items() if not _same(v, found.get(b, "0"))), None)
-        yield Check(f"{summary.name}: {measure} = its commits rows", "equal",
-                    "equal" if differs is None else "different", differs)  # fmt: skip
+        differs = next((b for b in said if said[b] != found.get(b, {})), None)
+        yield _equal(f"{table.name}: each verdict = its commits rows", differs)
+        yield from self._proved(name, f"silver/{table.name}", table.name)
+
+    def journal(self, summary: Summary) -> Iterator[Check]:
+        """Entries, links and balances tell the same story, in records and in money."""
+        name, layout = summary.name, self._books.layout
+        journal, links = f"journal_{name}", f"links_{name}"
+        if not register_table(self._connection, journal, layout.journal(name), self._range):
+            yield from self._gone(name)
+            return
+        register_table(self._connection, links, layout.links(name), self._range)
+        facts = {b: body["tables"].get(name, {}) for b, body in self._bodies.items()}
+        entries = self._sums(journal, "sum(_entries)")
+        yield self._compared(f"{name}: entries = links", self._sums(links, "sum(_sign)"), entries)
+        yield self._compared(
+            f"{name}: entries = its commits rows",
+            {b: one.get("entries", 0) for b, one in facts.items()},
+            entries,
+        )
+        stream = f"register_{summary.stream}"
+        yield self._compared(
+            f"{name}: counted + left out = entries of {summary.stream}",
+            self._sums(stream, "sum(_sign) filter (_verdict = 'kept')"),
+            {b: one.get("counted", 0) + one.get("left_out", 0) for b, one in facts.items()},
+        )
+        for measure in measures_of(self._connection, journal, summary):
+            column = _quoted(measure)
+            ours = self._sums(journal, f"sum({column})")
+            shares = f"sum(case when _sign > 0 then {column} else -{column} end)"
+            yield self._compared(
+                f"{name}: {measure} in the journal = in the links",
+                self._sums(links, shares),
+                ours,
+            )
+            said = {b: Decimal(one["measures"][measure]) for b, one in facts.items() if one}
+            yield self._compared(f"{name}: {measure} = its commits rows", said, ours)
+        yield from self._proved(journal, f"gold/{name}", f"{name}'s journal")
+        yield from self._proved(links, f"gold/{name}_links", f"{name}'s links")
+        yield from self._balances(summary, measures_of(self._connection, journal, summary))
+
+    def _gone(self, name: str) -> Iterator[Check]:
+        """A table without a file, although batches wrote to it."""
+        wrote = [b for b, body in self._bodies.items() if body["tables"].get(name, {}).get("rows")]
+        if wrote:
+            yield Check(f"{name}: its rows are there", "True", "False", wrote[0])
+
+    def _balances(self, summary: Summary, measures: list[str]) -> Iterator[Check]:
+        """The cache of balances = what the commits row of its batch says in all."""
+        files = read_files(self._books.layout.balances(summary.name))
+        if not files:
+            return
+        view_files(self._connection, "balances", [path for path, _, _ in files])
+        sums = ", ".join(f"sum({_quoted(m)})" for m in measures)
+        ((batch, entries, *totals),) = self._connection.execute(
+            f"select max(_batch), sum(_entries), {sums} from balances"
+        ).fetchall()
+        if batch is None:
+            return
+        rows = read_commits(self._books.layout.commits, batch, batch)
+        body = next((json.loads(r["body"]) for r in rows if r["event"] == "decided"), None)
+        if body is None or summary.name not in body["totals"]:
+            return
+        said = body["totals"][summary.name]
+        expected = [said["entries"], *(Decimal(said["measures"][m]) for m in measures)]
+        same = [Decimal(v or 0) for v in (entries, *totals)] == [Decimal(v) for v in expected]
+        yield _equal(f"{summary.name}: balances = the journal", None if same else batch)
+
+    def _proved(self, view: str, table: str, words: str) -> Iterator[Check]:
+        """Rows and their hash, as the staged files of the commits rows said."""
+        said: dict[int, tuple[int, int]] = {}
+        for batch, body in self._bodies.items():
+            for file in body["files"]:
+                if file["table"] == table:
+                    said[batch] = (file["rows"], int(file["hash"]))
+        schema = self._connection.sql(f"select * from {view} limit 0").to_arrow_table().schema
+        rows = self._connection.execute(
+            f"select _batch, count(*), {rows_hash(schema)} from {view} "
+            f"where {self._within} group by _batch"
+        ).fetchall()
+        found = {batch: (count, int(total)) for batch, count, total in rows}
+        wrong = sorted(b for b in {*said, *found} if said.get(b) != found.get(b))
+        yield _equal(f"{words}: hash of its rows = its commits rows", next(iter(wrong), None))
+
+    def _sums(self, view: str, aggregate: str) -> dict[int, Any]:
+        rows = self._connection.execute(
+            f"select _batch, {aggregate} from {view} where {self._within} group by _batch"
+        ).fetchall()
+        return {batch: total or 0 for batch, total in rows}
+
+    def _compared(self, what: str, expected: dict[int, Any], found: dict[int, Any]) -> Check:
+        batches = sorted({*expected, *found})
+        wrong = next((b for b in batches if expected.get(b, 0) != found.get(b, 0)), None)
+        return Check(what, str(sum(expected.values())), str(sum(found.values())), wrong)
 
 
-def _same(one: str, other: str) -> bool:
-    return Decimal(one) == Decimal(other)
+def _equal(what: str, wrong: int | None) -> Check:
+    return Check(what, "equal", "equal" if wrong is None else "different", wrong)
 
 
-def _one(connection: duckdb.DuckDBPyConnection, query: str) -> int:
-    (row,) = connection.execute(query).fetchall()
-    return int(row[0]) if row[0] is not None else 0
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -57,6 +57,7 @@ class DropFolder:
         self._renames = Renames()
         self._walker = _Walker(self._tell, self._renames.watch)
         self._after = b""
+        self.rounds = 0  # how often every file has been looked at
 
     def page(self, limit: int) -> list[bytes]:
         """The next paths to look at, in order of name; at most `limit`, round and round.
@@ -72,7 +73,9 @@ class DropFolder:
             )
             paths = [path for _, path in heapq.nsmallest(limit, found)]
         self._renames.collect()
-        self._after = paths[-1] if len(paths) == limit else b""
+        wrapped = len(paths) < limit or paths[-1] <= self._after
+        self._after = b"" if len(paths) < limit else paths[-1]
+        self.rounds += wrapped
         return paths
 
     def waiting(self) -> tuple[int, int]:

@@ -77,7 +77,7 @@ class Intake:
         self._clock = clock
         self._findings = Findings(home / "findings.jsonl", clock)
         self._drop = DropFolder(drop, self._findings)
-        self._wholeness = Wholeness(form, limits, monotonic, self._findings)
+        self._wholeness = Wholeness(form, limits, monotonic, clock, self._findings)
         self._packer = Packer(self._shelf, limits, clock, self._publish)
         self._turn = threading.Lock()
         self._sound = False  # what is in memory agrees with what is on disk
@@ -133,6 +133,11 @@ class Intake:
     def waiting(self) -> tuple[int, int]:
         """Files in the drop folder and their bytes; of more than 10,000 files, the first ones."""
         return self._drop.waiting()
+
+    @property
+    def rounds(self) -> int:
+        """How often the whole drop folder has been looked at."""
+        return self._drop.rounds
 
     def close(self) -> None:
         """Give the lock back."""

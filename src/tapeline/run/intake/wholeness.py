@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tapeline.run.intake.deliveries import Form, IntakeLimits, Reading, UnfitError, sha256_of
@@ -18,6 +19,8 @@ from tapeline.run.intake.findings import Findings
 MANIFEST_BYTES = 64 * 1024
 # How many files that are not whole yet are remembered from one pass to the next.
 REMEMBERED_FILES = 100_000
+# File times may lag behind the clock by a tick.
+COARSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,13 @@ class Wholeness:
         form: Form,
         limits: IntakeLimits,
         monotonic: Callable[[], float],
+        clock: Callable[[], datetime],
         findings: Findings,
     ) -> None:
         self._form = form
         self._limits = limits
         self._monotonic = monotonic
+        self._clock = clock
         self._findings = findings
         self._watched: dict[bytes, tuple[tuple[int, ...], float]] = {}
         self._compared: dict[bytes, tuple[int, ...]] = {}
@@ -70,11 +75,16 @@ class Wholeness:
         state = os.fstat(opened.handle)
         # Writing sets both times at once. A rename sets ctime alone: it came after the last write.
         renamed = opened.renamed or state.st_ctime_ns != state.st_mtime_ns
-        finished = renamed and answer is Lease.GRANTED
+        finished = (renamed or self._rested(state)) and answer is Lease.GRANTED
         if not finished and not self.unchanged(opened.path, state):
             return None
         self._watched.pop(opened.path, None)
         return Whole(state)
+
+    def _rested(self, state: os.stat_result) -> bool:
+        """Whether nothing has touched a file for `settle_seconds`: senders cannot set ctime."""
+        age = self._clock().timestamp() - state.st_ctime
+        return age >= max(self._limits.settle_seconds, COARSE_SECONDS)
 
     def unchanged(self, key: bytes, state: os.stat_result) -> bool:
         """Whether a file has been in this state for `settle_seconds`."""

@@ -1,0 +1,121 @@
+"""The operator's tape: acts of people as records, naming who, when and the original position.
+
+Any process may add to it, also while the pipeline runs: it has a lock of its own. The flow takes
+new acts along with its next batch, once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tapeline.books.delta import Book
+from tapeline.books.query import newest_batch, rows_of
+from tapeline.books.schemas import MOMENT, POSITION
+
+ACTS = pa.schema(
+    [
+        ("batch", pa.int64()),  # the act's number, gapless
+        ("at", MOMENT),
+        ("who", pa.string()),
+        ("act", pa.string()),
+        ("table", pa.string()),
+        ("position", POSITION),
+        ("stood_in", pa.int64()),  # the batch that gave the record the verdict acted upon
+        ("record", pa.binary()),  # a corrected record, in the place of the original
+        ("note", pa.string()),
+    ]
+)
+REDRIVE, DISMISS = "redrive", "dismiss"
+
+
+@dataclass(frozen=True)
+class Act:
+    """What somebody decided about one record of a table."""
+
+    act: str
+    table: str
+    position: tuple[str, int, int]
+    stood_in: int
+    record: bytes | None = None
+    note: str = ""
+    who: str = ""
+    at: datetime | None = None
+    number: int = 0
+
+    def row(self) -> dict[str, Any]:
+        source, part, at = self.position
+        values = asdict(self)
+        values["batch"] = values.pop("number")
+        values["position"] = {"source": source, "part": part, "at": at}
+        return values
+
+
+class OperatorTape:
+    """The acts of a pipeline's operators."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._log = folder / "_delta_log"
+        self._seen = -1
+        self._last = 0
+
+    def add(self, acts: Sequence[Act], who: str, at: datetime) -> list[Act]:
+        """Record acts, durably; they take effect with the flow's next batch."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with self._alone():
+            first = newest_batch(self._folder) + 1
+            numbered = [
+                Act(a.act, a.table, a.position, a.stood_in, a.record, a.note, who, at, first + n)
+                for n, a in enumerate(acts)
+            ]
+            book = Book(self._folder, ACTS, "operator")
+            for act in numbered:
+                rows = pa.Table.from_pylist([act.row()], schema=ACTS)
+                book.append(rows, act.number, f"{act.number:012}.parquet")
+        return numbered
+
+    def last(self) -> int:
+        """The number of the newest act; looking again costs nothing while nothing was added."""
+        try:
+            changed = os.stat(self._log).st_mtime_ns
+        except FileNotFoundError:
+            return 0
+        if changed != self._seen:
+            self._last, self._seen = newest_batch(self._folder), changed
+        return self._last
+
+    def since(self, number: int) -> list[Act]:
+        """The acts behind a number, in order."""
+        columns = 'batch, "at", who, act, "table", position, stood_in, record, note'
+        rows = rows_of(self._folder, columns, number + 1)
+        return [_act(row) for row in sorted(rows, key=lambda row: row["batch"])]
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with (self._folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _act(row: dict[str, Any]) -> Act:
+    place = row["position"]
+    return Act(
+        row["act"],
+        row["table"],
+        (place["source"], place["part"], place["at"]),
+        row["stood_in"],
+        row["record"],
+        row["note"],
+        row["who"],
+        row["at"],
+        row["batch"],
+    )

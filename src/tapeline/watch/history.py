@@ -1,0 +1,241 @@
+"""Why a number is what it is: its revisions, the records behind each, and what moved since when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import duckdb
+
+from tapeline.books import Books
+from tapeline.books.fold import measures_of
+from tapeline.books.query import connect, register_table
+from tapeline.books.reader import Cut
+from tapeline.declare import Summary
+from tapeline.errors import OperationError, did_you_mean
+
+Row = dict[str, Any]
+RECORDS = 1_000  # at most so many records are listed behind one revision, unless asked for more
+
+
+@dataclass(frozen=True)
+class Revision:
+    """One published change of a number."""
+
+    batch: int
+    at: datetime | None
+    cause: str
+    change: Row
+    value: Row  # after it
+    entries: int
+    records: list[Row]
+
+    def facts(self) -> Row:
+        return dict(vars(self))
+
+
+def why(books: Books, name: str, key: Sequence[str], limit: int = RECORDS) -> list[Revision]:
+    """The revisions of one number of a summary, in order, with the records behind each."""
+    summary = find_summary(books, name)
+    if len(key) != len(summary.key):
+        raise OperationError(
+            f"'{name}' has the key {', '.join(summary.key)}: say {len(summary.key)} values, not "
+            f"{len(key)}."
+        )
+    cut = books.cut()
+    with connect() as connection:
+        if not register_table(connection, "j", books.layout.journal(name), (0, cut.batch)):
+            return []
+        register_table(connection, "links", books.layout.links(name), (0, cut.batch))
+        measures = measures_of(connection, "j", summary)
+        where, values = _key_condition(connection, summary, key)
+        columns = ", ".join(_quoted(m) for m in measures)
+        rows = connection.execute(
+            f"select _batch, _cause, _entries, {columns} from j "
+            f"where {where} and _batch <= {cut.batch} order by _batch, _cause",
+            values,
+        ).fetchall()
+        times = _published(connection, books, [row[0] for row in rows])
+        records = _records(connection, books, summary, (where, values), cut)
+    running: Row = dict.fromkeys(measures, 0)
+    revisions = []
+    for batch, cause, entries, *changes in rows:
+        change = dict(zip(measures, changes, strict=True))
+        running = {m: running[m] + change[m] for m in measures}
+        behind = records.get((batch, cause), [])[:limit]
+        revisions.append(Revision(batch, times.get(batch), cause, change, running, entries, behind))
+    return revisions
+
+
+def changes(books: Books, since: datetime, name: str | None = None) -> list[Row]:
+    """Every published number that is another now than it was at a moment, and what changed it."""
+    summaries = [find_summary(books, name)] if name else list(books.plan.summaries)
+    then, now = books.cut(since), books.cut()
+    found: list[Row] = []
+    for summary in summaries:
+        found += _changed(books, summary, then, now)
+    return found
+
+
+def find_summary(books: Books, name: str) -> Summary:
+    summaries = books.plan.pipeline.summaries
+    if name not in summaries:
+        raise OperationError(f"'{name}' is no summary.{did_you_mean(name, summaries)}")
+    return summaries[name]
+
+
+def _changed(books: Books, summary: Summary, then: Cut, now: Cut) -> list[Row]:
+    folder = books.layout.journal(summary.name)
+    with connect() as connection:
+        if not register_table(connection, "j", folder, (0, now.batch)):
+            return []
+        measures = measures_of(connection, "j", summary)
+        key = ", ".join(_quoted(k) for k in summary.key)
+        old = ", ".join(
+            f"sum({_quoted(m)}) filter (_batch <= {then.batch}) as {_quoted('old_' + m)}, "
+            f"sum({_quoted(m)}) as {_quoted('new_' + m)}"
+            for m in measures
+        )
+        differs = " or ".join(
+            f"coalesce({_quoted('old_' + m)}, 0) <> {_quoted('new_' + m)}" for m in measures
+        )
+        rows = connection.execute(
+            f"select * from (select {key}, {old}, "
+            f"string_agg(distinct _cause, ', ' order by _cause) filter (_batch > {then.batch}) "
+            f"as causes, max(_batch) as batch, "
+            f"coalesce(sum(_entries) filter (_batch <= {then.batch}), 0) > 0 as was_published "
+            f"from j where _batch <= {now.batch} group by {key} "
+            f"having max(_batch) > {then.batch}) where {differs} order by {key}"
+        )
+        names = [column[0] for column in rows.description or ()]
+        listed = [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
+        times = _published(connection, books, [row["batch"] for row in listed])
+    return [_change(summary, measures, row, times) for row in listed]
+
+
+def _change(summary: Summary, measures: list[str], row: Row, times: dict[int, datetime]) -> Row:
+    return {
+        "summary": summary.name,
+        "key": {name: row[name] for name in summary.key},
+        "old": {m: row[f"old_{m}"] for m in measures} if row["was_published"] else None,
+        "new": {m: row[f"new_{m}"] for m in measures},
+        "causes": row["causes"],
+        "batch": row["batch"],
+        "at": times.get(row["batch"]),
+    }
+
+
+def _key_condition(
+    connection: duckdb.DuckDBPyConnection, summary: Summary, key: Sequence[str]
+) -> tuple[str, list[str]]:
+    """A condition on the key, with its values as parameters in the columns' own types."""
+    types = dict(connection.execute("select column_name, column_type from (describe j)").fetchall())
+    for name, value in zip(summary.key, key, strict=True):
+        (known,) = connection.execute(f"select try_cast(? as {types[name]}) is null", [value])\
+            .fetchall()  # fmt: skip
+        if known[0]:
+            raise OperationError(f"'{value}' is no {types[name].lower()} for the key '{name}'.")
+    parts = [f"{_quoted(name)} = cast(? as {types[name]})" for name in summary.key]
+    return " and ".join(parts), list(key)
+
+
+def _published(
+    connection: duckdb.DuckDBPyConnection, books: Books, batches: Sequence[int]
+) -> dict[int, datetime]:
+    """When batches were published."""
+    wanted = sorted(set(batches))
+    if not wanted:
+        return {}
+    register_table(connection, "commits", books.layout.commits, (wanted[0], wanted[-1]))
+    rows = connection.execute(
+        "select batch, \"at\" from commits where event = 'published' and batch in "
+        f"({', '.join(map(str, wanted))})"
+    ).fetchall()
+    return dict(rows)
+
+
+def _records(
+    connection: duckdb.DuckDBPyConnection,
+    books: Books,
+    summary: Summary,
+    key: tuple[str, list[str]],
+    cut: Cut,
+) -> dict[tuple[int, str], list[Row]]:
+    """The records behind each revision: their share, their key, and where they came from."""
+    where, values = key
+    rows = connection.execute(
+        f"select * exclude ({', '.join(_quoted(k) for k in summary.key)}) from links "
+        f"where {where} and _batch <= {cut.batch} order by _batch, _position",
+        values,
+    )
+    names = [column[0] for column in rows.description or ()]
+    links = [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
+    if not links:
+        return {}
+    batches = [link["_batch"] for link in links]
+    keys = _keys(connection, books, summary, (min(batches), max(batches)))
+    lines = _lines(connection, books, links)
+    found: dict[tuple[int, str], list[Row]] = {}
+    for link in links:
+        place = link["_position"]
+        position = (place["source"], place["part"], place["at"])
+        share = {n: v for n, v in link.items() if not n.startswith("_")}
+        record = {
+            "sign": link["_sign"],
+            "record": keys.get((*position, link["_batch"])),
+            **share,
+            "source": place["source"],
+            "part": place["part"],
+            "at": place["at"],
+            **lines.get(position, {}),
+        }
+        found.setdefault((link["_batch"], link["_cause"]), []).append(record)
+    return found
+
+
+def _keys(
+    connection: duckdb.DuckDBPyConnection, books: Books, summary: Summary, batches: tuple[int, int]
+) -> dict[tuple[str, int, int, int], str]:
+    """The keys of records, as the table where they entered knows them."""
+    table = books.plan.pipeline.tables[summary.stream]
+    while table.stream in books.plan.pipeline.tables:
+        table = books.plan.pipeline.tables[table.stream]
+    if not register_table(connection, "r", books.layout.register(table.name), batches):
+        return {}
+    rows = connection.execute(
+        "select distinct _position.source, _position.part, _position.at, _batch, _key from r "
+        "semi join links on r._position = links._position and r._batch = links._batch "
+        "where _key is not null and _row = 0"
+    ).fetchall()
+    return {tuple(row[:4]): row[4] for row in rows}
+
+
+def _lines(
+    connection: duckdb.DuckDBPyConnection, books: Books, links: list[Row]
+) -> dict[tuple[str, int, int], Row]:
+    """The delivery and line of records, from the tape."""
+    found: dict[tuple[str, int, int], Row] = {}
+    for source in {link["_position"]["source"] for link in links}:
+        places = {(p["part"], p["at"]) for p in (k["_position"] for k in links)
+                  if p["source"] == source}  # fmt: skip
+        register_table(connection, "tape", books.layout.tape(source))
+        register_table(connection, "listed", books.layout.tape_batches(source))
+        parts = ", ".join(str(part) for part in sorted({part for part, _ in places}))
+        names: dict[int, str] = {}
+        for (text,) in connection.execute(
+            f"select deliveries from listed where list_has_any(pieces, [{parts}]::bigint[])"
+        ).fetchall():
+            names |= {one["delivery"]: one["name"] for one in json.loads(text)}
+        for part, at, delivery, line in connection.execute(
+            f'select part, "at", delivery, line from tape where part in ({parts})'
+        ).fetchall():
+            if (part, at) in places:
+                found[source, part, at] = {"delivery": names.get(delivery), "line": line}
+    return found
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
