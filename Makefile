@@ -8,7 +8,7 @@ PYTHON := .venv/bin/python
 # where ruff looks; folders that are not there yet are left out
 CODE := $(wildcard src tests benchmarks gallery)
 
-.PHONY: help setup demo test lint format check bench bench-all lock lock-jars clean
+.PHONY: help setup demo test drill lint format check bench bench-all lock lock-jars clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -33,6 +33,9 @@ format: setup ## Let ruff format and repair what it can
 	$(PYTHON) -m ruff format $(CODE)
 
 check: lint test ## Lint and test
+
+drill: setup ## Kill the brokerage's pipeline 50 times over 100,000 trades; ARGS="--kills 3 --trades 5000"
+	@.venv/bin/tapeline drill --folder .drill $(ARGS)
 
 bench: setup ## Run the short benchmarks
 	@$(PYTHON) -m benchmarks short

@@ -232,7 +232,7 @@ def _oracle() -> Any:
     """The tests' oracle, which is no part of the package: the repository must be on the path."""
     if str(REPOSITORY) not in sys.path:
         sys.path.insert(0, str(REPOSITORY))
-    from tests import oracle
+    from tapeline.trades import oracle
 
     return oracle
 

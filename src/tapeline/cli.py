@@ -13,9 +13,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from tapeline.books import Books
+from tapeline.books.operator import DISMISS, REDRIVE, Act
 from tapeline.declare.duration import parse_duration
 from tapeline.errors import TapelineError
 from tapeline.plan import Plan, load_pipeline, resolve
@@ -24,11 +25,18 @@ from tapeline.show import as_csv, as_table, plain, readable
 from tapeline.show import as_json as as_json_text
 from tapeline.watch.audit import audit as run_audit
 from tapeline.watch.history import changes, why
+from tapeline.watch.quarantine import Filter, Signed, decide, quarantined
+from tapeline.watch.quarantine import show as show_quarantined
 from tapeline.watch.status import read_status
 
 app = typer.Typer(
     help="Tapeline keeps the books of a stream.", no_args_is_help=True, add_completion=False
 )
+quarantine_app = typer.Typer(
+    help="The records in quarantine, and what is decided about them.", no_args_is_help=True
+)
+app.add_typer(quarantine_app, name="quarantine")
+SHOWN_BYTES = 80
 # A pipe has no width: what is piped is not cut.
 out = Console(width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True)
@@ -94,7 +102,7 @@ def plan(
         names = ("kind", "name", "reads", "where")
         _print_json([dict(zip(names, step, strict=True)) for step in steps])
         return
-    table = Table("kind", "name", "reads", "declared at", title=f"pipeline {found.name}")
+    table = RichTable("kind", "name", "reads", "declared at", title=f"pipeline {found.name}")
     for row in steps:
         table.add_row(*row)
     out.print(table)
@@ -161,7 +169,7 @@ def status(
     if as_json:
         _print_json(facts)
         return
-    table = Table("what", "value", title=f"pipeline {books.plan.name}", show_header=False)
+    table = RichTable("what", "value", title=f"pipeline {books.plan.name}", show_header=False)
     for key, value in facts.items():
         if key != "totals":
             text = json.dumps(value) if isinstance(value, dict) else str(value)
@@ -255,7 +263,7 @@ def changes_command(
     if as_json:
         _print_json([plain(row) for row in rows])
         return
-    table = Table("summary", "key", "measure", "old", "new", "causes", "at")
+    table = RichTable("summary", "key", "measure", "old", "new", "causes", "at")
     for row in rows:
         key = ", ".join(readable(value) for value in row["key"].values())
         for measure, new in row["new"].items():
@@ -264,6 +272,156 @@ def changes_command(
                 cells = [key, measure, readable(old), readable(new), row["causes"]]
                 table.add_row(row["summary"], *map(escape, cells), readable(row["at"]))
     out.print(table if rows else "Nothing moved.")
+
+
+Table_ = Annotated[str | None, typer.Option("--table", help="Only this table's.")]
+Reason = Annotated[str | None, typer.Option(help="Only with this in one of the reasons.")]
+Source = Annotated[str | None, typer.Option(help="Only from this source.")]
+Since = Annotated[str | None, typer.Option(help="Only those published since then.")]
+Positions = Annotated[
+    list[str] | None, typer.Argument(help="Positions as listed, e.g. raw_trades:12:345.")
+]
+Who = Annotated[str | None, typer.Option(help="Who decides; the user of this machine if unsaid.")]
+Note = Annotated[str, typer.Option(help="Why, for the record.")]
+Everything = Annotated[bool, typer.Option("--all", help="All that lie in quarantine.")]
+
+
+@quarantine_app.command("list")
+def quarantine_list(
+    table: Table_ = None,
+    reason: Reason = None,
+    source: Source = None,
+    since: Since = None,
+    limit: Annotated[int, typer.Option(help="At most so many rows.")] = 100,
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """The records in quarantine, newest first, with their reasons."""
+    books = _books(pipeline, project, root)
+    chosen = Filter(table, reason, source, _moment(since) if since else None)
+    rows = quarantined(books, chosen)
+    if as_json:
+        _print_json([plain(row) for row in rows[:limit]])
+        return
+    shown = RichTable("position", "table", "reasons", "key", "at", "record")
+    for row in rows[:limit]:
+        record = readable(row["record"] or b"")[:SHOWN_BYTES]
+        cells = [row["position"], row["table"], "; ".join(row["reasons"]), str(row["key"] or "")]
+        shown.add_row(*map(escape, cells), readable(row["at"]), record)
+    out.print(shown if rows else "The quarantine is empty.")
+    if len(rows) > limit:
+        out.print(f"{len(rows) - limit:,} more: raise --limit, or filter.")
+
+
+@quarantine_app.command("show")
+def quarantine_show(
+    position: Annotated[str, typer.Argument(help="A position as listed.")],
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """One record: its bytes, its reasons, and what was decided about it."""
+    facts = show_quarantined(_books(pipeline, project, root), position)
+    if as_json:
+        _print_json(plain(facts))
+        return
+    out.print(f"{escape(position)}, line {facts['line']} of delivery {facts['delivery']}:")
+    out.print(readable(facts["record"]), soft_wrap=True)
+    for row in facts["quarantined"]:
+        out.print(f"in quarantine of {row['table']}: {escape('; '.join(row['reasons']))}")
+    for act in facts["acts"]:
+        said = f"{act['act']} by {act['who']}: {act['note']}"
+        out.print(f"{readable(act['at'])} {escape(said)}")
+
+
+@quarantine_app.command("redrive")
+def quarantine_redrive(
+    positions: Positions = None,
+    everything: Everything = False,
+    table: Table_ = None,
+    reason: Reason = None,
+    source: Source = None,
+    since: Since = None,
+    record: Annotated[
+        Path | None, typer.Option(help="A file with the corrected record, for one position.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")
+    ] = False,
+    who: Who = None,
+    note: Note = "",
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send records through their table again: after a fixed rule, reference or record."""
+    found, settings = _load(pipeline, project, root)
+    books = Books(found, settings.home(found.name))
+    chosen = Filter(table, reason, source, _moment(since) if since else None, positions or ())
+    rows = _chosen(books, chosen, everything)
+    content = record.read_bytes().rstrip(b"\r\n") if record else None
+    if dry_run:
+        from tapeline.run.rehearsal import rehearse
+
+        _tell_rehearsal(rehearse(found, settings, books, rows, content), as_json)
+        return
+    acts = decide(books, REDRIVE, rows, Signed(datetime.now(UTC), who, note), content)
+    _tell_acts(acts, as_json)
+
+
+@quarantine_app.command("dismiss")
+def quarantine_dismiss(
+    positions: Positions = None,
+    everything: Everything = False,
+    table: Table_ = None,
+    reason: Reason = None,
+    source: Source = None,
+    since: Since = None,
+    who: Who = None,
+    note: Note = "",
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decide that records shall never count; they stay in the register, as dismissed."""
+    books = _books(pipeline, project, root)
+    chosen = Filter(table, reason, source, _moment(since) if since else None, positions or ())
+    rows = _chosen(books, chosen, everything)
+    _tell_acts(decide(books, DISMISS, rows, Signed(datetime.now(UTC), who, note)), as_json)
+
+
+def _chosen(books: Books, chosen: Filter, everything: bool) -> list[dict[str, Any]]:
+    """What somebody means; nothing said does not mean everything."""
+    if chosen == Filter() and not everything:
+        raise typer.BadParameter("name positions, a filter, or --all")
+    return quarantined(books, chosen)
+
+
+def _tell_acts(acts: list[Act], as_json: bool) -> None:
+    if as_json:
+        _print_json([plain(act.row()) for act in acts])
+    elif acts:
+        out.print(f"{len(acts):,} acts recorded; the pipeline's next batch carries them out.")
+    else:
+        out.print("Nothing in quarantine matches.")
+
+
+def _tell_rehearsal(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        _print_json(plain(found))
+        return
+    shown = RichTable("position", "table", "would be", "reasons")
+    for row in found["records"]:
+        cells = [row["position"], row["table"], row["verdict"], "; ".join(row["reasons"])]
+        shown.add_row(*map(escape, cells))
+    out.print(shown if found["records"] else "Nothing in quarantine matches.")
+    for change in found["changes"]:
+        out.print(escape(f"{change['summary']}: {change['change']}"), soft_wrap=True)
 
 
 def _moment(text: str) -> datetime:
@@ -298,7 +456,7 @@ def audit(
 
 
 def print_audit(console: Console, checks: list[Any], batch: int) -> None:
-    table = Table("equation", "expected", "found", "", title=f"trial balance at batch {batch}")
+    table = RichTable("equation", "expected", "found", "", title=f"trial balance at batch {batch}")
     for check in checks:
         mark = "[green]=" if check.balances else f"[red]differs, first in batch {check.batch}"
         table.add_row(check.what, check.expected, check.found, mark)
@@ -351,6 +509,39 @@ def demo(
     checks = run_audit(books)
     print_audit(out, checks, books.cut().batch)
     if not all(check.balances for check in checks):
+        raise typer.Exit(4)
+
+
+@app.command()
+def drill(
+    pipeline: Target = DEFAULT_TARGET,
+    folder: Annotated[Path, typer.Option(help="The drill's own folder; emptied first.")] = Path(
+        "drill"
+    ),
+    seed: Annotated[int, typer.Option(help="The same seed makes the same drill.")] = 1,
+    trades: Annotated[int, typer.Option(help="How many trades the simulator makes.")] = 100_000,
+    kills: Annotated[int, typer.Option(help="How often the process is killed.")] = 50,
+    files: Annotated[
+        Path | None, typer.Option("--input", help="Files to feed a pipeline of your own with.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Shuffle, repeat, delay, split and kill, then compare the books. Exit code 4 if not equal."""
+    from tapeline.drill import Asked, Drill
+
+    if files is None and pipeline != DEFAULT_TARGET:
+        raise typer.BadParameter("say by --input which files to feed your pipeline with")
+    asked = Asked(pipeline, folder.absolute(), seed, trades, kills, files and files.absolute())
+    done = Drill(asked, lambda text: err.print(escape(text), soft_wrap=True)).run()
+    if as_json:
+        _print_json(done.facts())
+    else:
+        facts = done.facts()
+        out.print(f"{facts['records']:,} records, {facts['kills']} kills, seed {seed}: "
+                  f"{len(done.differences)} differences.")  # fmt: skip
+        for difference in done.differences[:20]:
+            out.print(f"[red]{escape(difference)}", soft_wrap=True)
+    if done.differences:
         raise typer.Exit(4)
 
 

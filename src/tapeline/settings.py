@@ -46,7 +46,7 @@ class IntakeSettings:
 class FlowSettings:
     """The limits of one batch. A tape batch is never split: the flow takes whole ones."""
 
-    bytes_per_tape_batch: int = 8 * 1024 * 1024
+    bytes_per_tape_batch: int = 2 * 1024 * 1024
     records_per_batch: int = 200_000
     bytes_per_batch: int = 128 * 1024 * 1024
     identity_keys: int = 200_000_000
@@ -64,6 +64,22 @@ class HousekeepingSettings:
 
 
 @dataclass(frozen=True)
+class SuperviseSettings:
+    """How often what failed is tried again, and how long at most between two attempts."""
+
+    attempts: int = 20
+    max_wait_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class NotifySettings:
+    """Who is told when something stops: a command that reads JSON, a webhook that gets it."""
+
+    command: str = ""
+    webhook: str = ""
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that may differ between two machines that run the same pipeline."""
 
@@ -73,6 +89,8 @@ class Settings:
     intake: IntakeSettings = IntakeSettings()
     flow: FlowSettings = FlowSettings()
     housekeeping: HousekeepingSettings = HousekeepingSettings()
+    supervise: SuperviseSettings = SuperviseSettings()
+    notify: NotifySettings = NotifySettings()
     pipeline: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def home(self, pipeline: str) -> Path:
@@ -176,7 +194,7 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
 
 def _from_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
     names: dict[str, tuple[str, ...]] = {f"{PREFIX}ROOT": ("root",)}
-    for section in ("spark", "intake", "flow", "housekeeping"):
+    for section in ("spark", "intake", "flow", "housekeeping", "supervise", "notify"):
         for item in fields(getattr(settings, section)):
             names[f"{PREFIX}{section}_{item.name}".upper()] = (section, item.name)
     for variable, value in environment.items():

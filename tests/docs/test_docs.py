@@ -30,7 +30,17 @@ from tests.docs.pages import (
     text_of,
 )
 
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands
+
+def commands_of(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command by its words, those of groups included."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands_of(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
+
+
+COMMANDS: dict[str, Any] = dict(commands_of(typer.main.get_command(app)))
 SHELL_WORDS = {"cat", "cd", "git", "mkdir", "mv", "python", "source"}
 HOUSE_STYLE = re.compile(r"\b(simply|just|easy|easily)\b", re.IGNORECASE)
 MACHINE_PATH = re.compile(r"(?<![\w.])/(home|root|tmp|work|opt|usr|var|Users|mnt)/")
@@ -120,11 +130,13 @@ def refusal(command: str) -> str | None:
         return f"make has no {wrong}" if wrong else None
     if words[0] != "tapeline":
         return None if words[0] in SHELL_WORDS else f"{words[0]} is not a command of the docs"
-    if words[1] not in COMMANDS:
-        return f"tapeline has no command {words[1]}"
-    known = [*options_of(words[1]), "--help"]
+    name = next((n for n in (" ".join(words[1:3]), words[1]) if n in COMMANDS), None)
+    if name is None:
+        group = any(known.startswith(f"{words[1]} ") for known in COMMANDS)
+        return None if group and len(words) == 2 else f"tapeline has no command {words[1]}"
+    known = [*options_of(name), "--help"]
     wrong = [w for w in words[2:] if w.startswith("-") and w not in known]
-    return f"tapeline {words[1]} has no {wrong}" if wrong else None
+    return f"tapeline {name} has no {wrong}" if wrong else None
 
 
 @pytest.mark.parametrize("page", [*PAGES, CHANGELOG], ids=name_of)

@@ -8,6 +8,7 @@ import shutil
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,9 +18,12 @@ from pyspark.sql import functions as F
 from tapeline import Files, Pipeline, Stream, expect_or_quarantine
 from tapeline.books import Books
 from tapeline.plan import resolve
+from tapeline.run import flow, tape
+from tapeline.run.failpoints import POINTS
 from tapeline.run.runner import Runner
 from tapeline.settings import Settings
 from tapeline.testing import Trial, drawn
+from tapeline.watch.audit import audit
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -216,3 +220,43 @@ def test_binance_is_exact_although_its_trades_arrive_before_they_happen(
         trial.feed(header, raw_trades=batch)
     assert trial.verdicts("trades") == {"kept": 28_734}
     assert found(trial.read("trade_summary"), NAMES) == golden(folder / "golden.csv", NAMES)
+
+
+class Died(Exception):
+    """Where a process would have been killed."""
+
+
+def test_binance_is_exact_in_its_order_of_arrival_cut_and_killed_at_random(
+    tmp_path: Path, fixtures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = fixtures / "binance_live_capture"
+    with gzip.open(folder / "trades.csv.gz", "rt") as file:
+        header, *lines = file.read().splitlines()
+    chance = Random(20240809)
+    moment = [datetime(2024, 8, 9, tzinfo=UTC)]
+    doomed: list[str] = []
+
+    def reach(point: str) -> None:
+        if doomed and doomed[0] == point:
+            doomed.clear()
+            raise Died(point)
+
+    monkeypatch.setattr(flow, "reach", reach)
+    monkeypatch.setattr(tape, "reach", reach)
+    trial = Trial(market(), tmp_path, clock=lambda: moment[0])
+    deaths = 0
+    while lines:
+        size = chance.randint(200, 5_000)
+        batch, lines = lines[:size], lines[size:]
+        moment[0] = datetime.fromisoformat(batch[-1].split(",")[6])
+        doomed[:] = [chance.choice([*POINTS, "never"])]
+        try:
+            trial.feed(header, raw_trades=batch)
+        except Died:
+            deaths += 1
+            trial = Trial(market(), tmp_path, clock=lambda: moment[0], like=trial)
+            trial.flow.advance()
+    assert deaths > 3
+    assert trial.verdicts("trades") == {"kept": 28_734}
+    assert found(trial.read("trade_summary"), NAMES) == golden(folder / "golden.csv", NAMES)
+    assert all(check.balances for check in audit(trial.books, full=True))

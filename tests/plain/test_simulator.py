@@ -18,9 +18,9 @@ import pytest
 from tapeline.trades.delivery import play, write_files, write_truth
 from tapeline.trades.faults import KINDS
 from tapeline.trades.lines import line
+from tapeline.trades.oracle import Reference, expect, read_truth, window_start
 from tapeline.trades.reference import make_instruments, write_reference
 from tapeline.trades.simulator import Day, simulate
-from tests.oracle import Reference, expect, read_truth, window_start
 
 DAY = Day(seed=7, date=date(2026, 11, 13), trades=4_000)
 WILD = replace(DAY, duplicates=0.1, broken=0.1, late=0.1, corrections=0.1)

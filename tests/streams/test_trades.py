@@ -15,13 +15,13 @@ from tapeline.plan import load_pipeline, resolve
 from tapeline.run.runner import Runner
 from tapeline.settings import FlowSettings, HousekeepingSettings, IntakeSettings, Settings
 from tapeline.testing import Trial
+from tapeline.trades import oracle
 from tapeline.trades.delivery import write_files, write_truth
 from tapeline.trades.lines import line
 from tapeline.trades.reference import write_reference
 from tapeline.trades.simulator import Day, simulate
 from tapeline.watch.audit import audit
 from tapeline.watch.status import read_status
-from tests import oracle
 
 DAY = Day(
     seed=11,

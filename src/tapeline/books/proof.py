@@ -1,130 +1,123 @@
-"""Proof of rows: a hash that does not depend on their order, the same from Arrow and from files.
+"""Proof of rows: one hash for a batch's rows, the same in whatever order they are stored.
 
-Each row has one canonical text; the hash of some rows is the sum of the first 60 bits of the
-SHA-256 of each text. It is plain SQL over text, so Spark, DuckDB or anything else can check it.
+The rows are put in the order of their positions (or of all their values), then the SHA-256 runs
+over the columns: for every column which values are there, then the values, numbers as they lie in
+memory, texts and bytes with their lengths.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC
-from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tapeline.books.query import connect
-
-BETWEEN_FIELDS, BETWEEN_ITEMS, NOTHING = 31, 30, 0  # characters that no number or time contains
-# For so few rows DuckDB takes longer to plan the query than Arrow to make the texts.
-FEW_ROWS = 2_000
-
-
-def rows_hash(schema: pa.Schema) -> str:
-    """An SQL aggregate over rows of a schema: their hash as a whole number."""
-    texts = ", ".join(_or_nothing(_text(_quoted(f.name), f.type)) for f in schema)
-    text = f"concat_ws(chr({BETWEEN_FIELDS}), {texts})"
-    return f"coalesce(sum(cast('0x' || substr(sha256({text}), 1, 15) as hugeint)), 0)"
-
 
 def hash_of(rows: pa.Table) -> str:
-    """The hash of rows in memory."""
-    if rows.num_rows <= FEW_ROWS and all(_is_plain(f.type) for f in rows.schema):
-        texts = _joined([_texts(column) for column in rows.columns], BETWEEN_FIELDS)
-        return str(sum(_hash(text) for text in texts.to_pylist()))
-    with connect() as connection:
-        connection.register("rows_to_prove", rows)
-        query = f"select {rows_hash(rows.schema)} from rows_to_prove"
-        (found,) = connection.execute(query).fetchall()
-    return str(int(found[0]))
-
-
-def _hash(text: str) -> int:
-    return int(hashlib.sha256(text.encode()).hexdigest()[:15], 16)
+    """The hash of a batch's rows."""
+    digest = hashlib.sha256()
+    for name, column in zip(rows.column_names, _ordered(rows).columns, strict=True):
+        digest.update(name.encode())
+        for part in _parts(column.combine_chunks()):
+            digest.update(part)
+    return digest.hexdigest()[:32]
 
 
 def listed_hash(row: Mapping[str, Any]) -> int:
-    """The hash of a row of tape_batches."""
+    """The hash of a row of tape_batches; those of several rows are added up."""
     moment = row["at"].astimezone(UTC).isoformat()
     pieces = ",".join(map(str, row["pieces"]))
     values = [row["batch"], moment, pieces, row["records"], row["bytes"], row["deliveries"]]
-    return _hash(json.dumps([str(value) for value in values]))
+    text = json.dumps([str(value) for value in values])
+    return int(hashlib.sha256(text.encode()).hexdigest()[:15], 16)
 
 
-def _text(column: str, kind: pa.DataType) -> str:
-    """The one text of a value; null when the value is."""
-    if pa.types.is_timestamp(kind):
-        return f"cast(epoch_us({column}) as varchar)"
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return f"hex({column})"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return column
+def _ordered(rows: pa.Table) -> pa.Table:
+    """The rows in the one order that follows from what they hold."""
+    keys = _places(rows)
+    if keys:
+        order = np.lexsort(keys[::-1])
+        sorted_keys = [key[order] for key in keys]
+        same = np.ones(max(0, len(order) - 1), dtype=np.bool_)
+        for key in sorted_keys:
+            same &= key[1:] == key[:-1]
+        if not same.any():
+            still = bool((order[1:] > order[:-1]).all())
+            return rows if still else rows.take(pa.array(order))
+    flat = rows
+    while any(pa.types.is_struct(field.type) for field in flat.schema):
+        flat = flat.flatten()
+    texts = {
+        f"c{n}": pc.binary_join(column, "\x1e") if pa.types.is_list(column.type) else column
+        for n, column in enumerate(flat.columns)
+    }
+    by = [(name, "ascending") for name in texts]
+    return rows.take(pc.sort_indices(pa.table(texts), sort_keys=by))
+
+
+def _places(rows: pa.Table) -> list[np.ndarray[Any, Any]]:
+    """What orders rows by their place on the tape, if they have one."""
+    names = rows.column_names
+    if "part" in names and "at" in names:
+        return [rows["part"].to_numpy(), rows["at"].to_numpy()]
+    if "_position" not in names or not rows.num_rows:
+        return []
+    position = rows["_position"].combine_chunks()
+    source = pc.struct_field(position, "source").dictionary_encode()
+    rank = np.argsort(np.argsort(np.array(source.dictionary.to_pylist(), dtype=np.str_)))
+    keys = [rank[source.indices.to_numpy()]]
+    keys += [pc.struct_field(position, name).to_numpy() for name in ("part", "at")]
+    return keys + [rows[name].to_numpy() for name in ("_row", "_sign") if name in names]
+
+
+def _parts(column: pa.Array) -> Iterator[bytes]:
+    """The bytes of a column: which values are there, then the values."""
+    kind = column.type
+    yield np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes()
     if pa.types.is_struct(kind):
-        parts = ", ".join(_or_nothing(_text(f"{column}.{_quoted(f.name)}", f.type)) for f in kind)
-        whole = f"concat_ws(chr({BETWEEN_ITEMS}), {parts})"
-        return f"case when {column} is not null then {whole} end"
-    if pa.types.is_list(kind):
-        return f"array_to_string({column}, chr({BETWEEN_ITEMS}))"
-    return f"cast({column} as varchar)"
-
-
-def _or_nothing(text: str) -> str:
-    return f"coalesce({text}, chr({NOTHING}))"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    """Whether Arrow writes values of a type as DuckDB does, or can be helped to."""
-    if pa.types.is_struct(kind):
-        return all(_is_plain(f.type) for f in kind)
-    if pa.types.is_list(kind):
-        return bool(pa.types.is_string(kind.value_type))
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_decimal128(kind)
-        or pa.types.is_date32(kind)
-        or (pa.types.is_timestamp(kind) and kind.unit == "us")
-    )
-
-
-def _texts(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """The texts that _text makes in SQL, nulls included."""
-    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    kind = values.type
-    if pa.types.is_struct(kind):
-        parts = [_texts(pc.struct_field(values, f.name)) for f in kind]
-        whole = _joined(parts, BETWEEN_ITEMS)
-        texts = pc.if_else(pc.is_valid(values), whole, pa.scalar(None, pa.string()))
-    elif pa.types.is_list(kind):
-        texts = pc.binary_join(values, chr(BETWEEN_ITEMS))
-    elif pa.types.is_binary(kind):
-        found = [None if v is None else v.hex().upper() for v in values.to_pylist()]
-        texts = pa.array(found, pa.string())
+        for field in kind:
+            yield field.name.encode()
+            yield from _parts(pc.struct_field(column, field.name))
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield _integers(pc.fill_null(pc.list_value_length(column), 0))
+        yield from _parts(pc.list_flatten(column))
+    elif pa.types.is_decimal(kind):
+        wide = column.cast(pa.decimal128(38, kind.scale))
+        filled = pc.fill_null(wide, pa.scalar(0, pa.decimal128(38, kind.scale)))
+        yield _buffer(filled, 16)
+    elif pa.types.is_floating(kind):
+        yield pc.fill_null(column, 0).cast(pa.float64()).to_numpy().tobytes()
     elif pa.types.is_timestamp(kind):
-        texts = values.cast(pa.int64()).cast(pa.string())
+        yield _integers(pc.fill_null(column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()), 0))
+    elif pa.types.is_date(kind):
+        yield _integers(pc.fill_null(column.cast(pa.date32()).cast(pa.int32()), 0))
+    elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        yield _integers(pc.fill_null(column.cast(pa.int64()), 0))
     else:
-        texts = values.cast(pa.string())
-        if pa.types.is_decimal(kind):
-            texts = _plain_decimals(texts, kind.scale)
-    return texts.fill_null(chr(NOTHING))
+        data = pc.fill_null(column.cast(pa.binary()), b"")
+        yield _integers(pc.binary_length(data))
+        yield b"".join(data.to_pylist()) if data.offset else _text(data)
 
 
-def _plain_decimals(texts: pa.Array, scale: int) -> pa.Array:
-    """Arrow writes small decimals as 1E-8."""
-    if not pc.any(pc.match_substring(texts, "E")).as_py():
-        return texts
-    found = [None if t is None else f"{Decimal(t):.{scale}f}" for t in texts.to_pylist()]
-    return pa.array(found, pa.string())
+def _integers(values: pa.Array) -> bytes:
+    numbers: np.ndarray[Any, Any] = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return numbers.tobytes()
 
 
-def _joined(parts: list[pa.Array], separator: int) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, chr(separator))
+def _buffer(values: pa.Array, width: int) -> bytes:
+    start = values.offset * width
+    return bytes(memoryview(values.buffers()[1])[start : start + len(values) * width])
+
+
+def _text(data: pa.Array) -> bytes:
+    """The values of a binary column, one behind the other."""
+    _, offsets, values = data.buffers()
+    if values is None or not len(data):
+        return b""
+    ends = np.frombuffer(offsets, dtype=np.int32)
+    return bytes(memoryview(values)[ends[0] : ends[len(data)]])

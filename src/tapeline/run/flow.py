@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tapeline.books import Book, Commits, Decision, Layout, Staged
+from tapeline.books.operator import DISMISS, REDRIVE, Act, OperatorTape
 from tapeline.books.proof import hash_of
 from tapeline.books.schemas import JOURNAL, with_columns
 from tapeline.errors import OperationError
@@ -36,7 +37,9 @@ from tapeline.run.register import (
     Memory,
     check_balance,
     judge_batch,
+    kept_records,
     tape_records,
+    with_acts,
 )
 from tapeline.run.steps import Steps, TableStep, prepare
 from tapeline.run.stored import Stored
@@ -63,6 +66,10 @@ Cut = dict[str, list[TapeBatch]]
 LOOK_AHEAD_RECORDS = 20_000
 # Sums of decimals of 38 digits, over any number of batches.
 EXACT_DIGITS = 60
+ACTS_PER_BATCH = 10_000
+# Java compiles while the first batches run: they are small, and double, so that the next one's
+# first steps soon run beside the current one.
+FIRST_RECORDS, WARM_BATCHES = 25_000, 10
 
 
 @dataclass(frozen=True)
@@ -70,8 +77,10 @@ class Begun:
     """A cut whose records are read and whose first steps have run; nothing of it is decided."""
 
     steps: Steps
-    given: dict[str, Given]
+    tapes: dict[str, Given]
+    given: dict[str, Given]  # by table: its tape's records, and those that come again
     made: dict[str, pa.Table]
+    acts: Sequence[Act] = ()
 
 
 class Flow:
@@ -107,9 +116,12 @@ class Flow:
             name: tape["last"] for name, tape in last.get("positions", {}).items()
         }
         self.clocks: dict[str, int] = last.get("clocks", {})
+        self.operator = OperatorTape(self.layout.operator)
+        self._acted: int = last.get("acted", 0)
         self.memories = {step.table.name: self._memory(step) for step in self.steps.tables}
         self._pending = {name: tape.since(self.position[name]) for name, tape in tapes.items()}
         self._ahead: tuple[Cut, Future[Begun]] | None = None
+        self._batches = 0  # since the start, as far as it matters
 
     def offer(self, source: str, batch: TapeBatch) -> None:
         """A tape batch has been committed."""
@@ -117,8 +129,14 @@ class Flow:
 
     @property
     def waiting(self) -> int:
-        """Records on the tape that the flow has not taken."""
-        return sum(batch.records for batches in self._pending.values() for batch in list(batches))
+        """Records on the tape and acts of operators that the flow has not taken."""
+        records = sum(b.records for batches in self._pending.values() for b in list(batches))
+        return records + self.acts_waiting
+
+    @property
+    def acts_waiting(self) -> int:
+        """Acts of operators that the flow has not taken."""
+        return self.operator.last() - self._acted
 
     @property
     def oldest_waiting(self) -> datetime | None:
@@ -142,6 +160,17 @@ class Flow:
                 self._busy.release()
         return done
 
+    @property
+    def at_work(self) -> str:
+        """The batch that is next, and its place on the tapes."""
+        cut = self._cut({})
+        ranges = [f"{s} tape batches {b[0].number} to {b[-1].number}" for s, b in cut.items()]
+        return f"batch {self.commits.next_batch}: {', '.join(ranges) or 'acts of operators'}"
+
+    def rehearse(self, acts: Sequence[Act]) -> Computed:
+        """What acts would do by themselves; nothing is staged or decided."""
+        return self._results(self._begin({}, acts), self.commits.next_batch, lambda *_: None)
+
     def warm(self) -> None:
         """Run every step once on a row of nulls: the first real batch finds compiled code."""
         steps: list[Prepared] = [step.prepared for step in self.steps.tables]
@@ -156,10 +185,11 @@ class Flow:
         cut: Cut = {}
         records, size = 0, 0
         limits = self.settings.flow
+        most = min(limits.records_per_batch, FIRST_RECORDS << self._batches)
         for source, pending in self._pending.items():
             for batch in list(pending)[len(behind.get(source, ())) :]:
                 records, size = records + batch.records, size + batch.bytes
-                over = records > limits.records_per_batch or size > limits.bytes_per_batch
+                over = records > most or size > limits.bytes_per_batch
                 if cut and over:
                     return cut
                 cut.setdefault(source, []).append(batch)
@@ -174,7 +204,7 @@ class Flow:
         self._look_ahead(cut)
         proofs = {
             source: self._pool.submit(hash_of, given.rows.drop_columns(["ordinal"]))
-            for source, given in begun.given.items()
+            for source, given in begun.tapes.items()
         }
         computed, staging = self._compute(begun, number)
         reach("computed")
@@ -183,10 +213,12 @@ class Flow:
         body = self._body(cut, computed, staged)
         for source, proof in proofs.items():
             body["tapes"][source]["hash"] = proof.result()
+        body["acted"] = begun.acts[-1].number if begun.acts else self._acted
         body["milliseconds"] = round((time.perf_counter() - started) * 1000)
         decision = self.commits.decide(body, self._clock())
         reach("decided")
         self._remember(computed, decision)
+        self._acted = body["acted"]
         self._finish(decision)
         reach("finished")
         at = self.commits.publish(decision, self._clock())
@@ -194,31 +226,66 @@ class Flow:
         for source, batches in cut.items():
             self.position[source] = batches[-1].number
             del self._pending[source][: len(batches)]
+        self._batches = min(self._batches + 1, WARM_BATCHES)
         records = sum(batch.records for batches in cut.values() for batch in batches)
         return Published(number, at, records, time.perf_counter() - started, body)
 
     def _begun(self, cut: Cut) -> Begun:
         """What was begun ahead, if it is this cut and the steps are still the same."""
         ahead, self._ahead = self._ahead, None
+        if self.operator.last() > self._acted:
+            return self._begin(cut, self.operator.since(self._acted)[:ACTS_PER_BATCH])
         if ahead is not None and ahead[0] == cut:
             begun = ahead[1].result()
             if begun.steps is self.steps:
                 return begun
         return self._begin(cut)
 
-    def _begin(self, cut: Cut) -> Begun:
-        """Read a cut's records and run the steps that read them: nothing here depends on state."""
+    def _begin(self, cut: Cut, acts: Sequence[Act] = ()) -> Begun:
+        """Read a cut's records and run the steps that read them.
+
+        Without acts of operators nothing here depends on state, so it may run ahead.
+        """
         steps = self.steps
-        given = {
+        tapes = {
             source: tape_records(self.tapes[source].read(batches), source)
             for source, batches in cut.items()
         }
+        given: dict[str, Given] = {}
+        for step in steps.tables:
+            if step.faults is not None:
+                found = self._with_acts(step, tapes.get(step.table.stream), acts)
+                if found is not None:
+                    given[step.table.name] = found
         made = {
-            step.table.name: step.prepared.run(given[step.table.stream].rows)
+            step.table.name: step.prepared.run(given[step.table.name].rows)
             for step in steps.tables
-            if step.table.stream in given
+            if step.table.name in given
         }
-        return Begun(steps, given, made)
+        return Begun(steps, tapes, given, made, acts)
+
+    def _with_acts(self, step: TableStep, given: Given | None, acts: Sequence[Act]) -> Given | None:
+        """A table's new records, and those that operators send again or dismiss."""
+        last = {act.position: act for act in acts if act.table == step.table.name}
+        if not last:
+            return given
+        stored = self.memories[step.table.name].stored
+        redriven, dismissed = (
+            stored.standing([p for p, act in last.items() if act.act == word], "quarantined")
+            for word in (REDRIVE, DISMISS)
+        )
+        places = [(p["source"], p["part"], p["at"]) for p in redriven["_position"].to_pylist()]
+        stream = step.table.stream
+        if step.faults is not None:
+            leaf = self.tapes[stream].find([(part, at) for _, part, at in places])
+            again = tape_records(_corrected(leaf, [last[p].record for p in places]), stream)
+            empty = tape_records(leaf.slice(0, 0), stream)
+        else:
+            above = next(s for s in self.steps.tables if s.table.name == stream)
+            kept = self.memories[stream].stored.standing(places, "kept")
+            again = kept_records(above, kept)
+            empty = kept_records(above, kept.slice(0, 0))
+        return with_acts(given or empty, again, redriven, dismissed)
 
     def _look_ahead(self, cut: Cut) -> None:
         """With a backlog, begin the next cut while this one is judged."""
@@ -227,22 +294,33 @@ class Flow:
             self._ahead = (following, self._pool.submit(self._begin, following))
 
     def _compute(self, begun: Begun, number: int) -> tuple[Computed, list[Future[Staged]]]:
-        """Every table in order, then the summaries side by side; outputs are staged meanwhile."""
-        given = dict(begun.given)
-        computed: Computed = {}
+        """All results of a batch; outputs are staged as soon as they are there."""
         staging: list[Future[Staged]] = []
+        computed = self._results(
+            begun, number, lambda table, rows: staging.extend(self._stage(table, rows, number))
+        )
+        return computed, staging
+
+    def _results(
+        self, begun: Begun, number: int, made_rows: Callable[[str, pa.Table], None]
+    ) -> Computed:
+        """Every table in order, then the summaries side by side."""
+        given: dict[str, Given] = {}
+        computed: Computed = {}
         for step in begun.steps.tables:
             name = step.table.name
-            if step.table.stream not in given:
+            rows = begun.given.get(name)
+            if step.faults is None:
+                rows = self._with_acts(step, given.get(step.table.stream), begun.acts)
+            if rows is None:
                 continue
             clock = self.clocks.get(name, BEGINNING)
-            rows = given[step.table.stream]
             made = begun.made[name] if name in begun.made else step.prepared.run(rows.rows)
             judged = judge_batch(step, rows, made, self.memories[name], clock, number)
             check_balance(name, rows, judged)
             computed[name] = judged
             given[name] = judged.kept
-            staging += self._stage(f"silver/{name}", judged.register, number)
+            made_rows(f"silver/{name}", judged.register)
         touched = [s for s in self.steps.summaries if s.summary.stream in given]
         posted = self._pool.map(
             lambda step: post(
@@ -253,9 +331,9 @@ class Flow:
         for summary, result in zip(touched, posted, strict=True):
             name = summary.summary.name
             computed[name] = result
-            staging += self._stage(f"gold/{name}", result.journal, number)
-            staging += self._stage(f"gold/{name}_links", result.links, number)
-        return computed, staging
+            made_rows(f"gold/{name}", result.journal)
+            made_rows(f"gold/{name}_links", result.links)
+        return computed
 
     def _clock_of(self, table: str) -> int:
         """The highest event time before this batch, of the table where the records entered."""
@@ -320,10 +398,26 @@ class Flow:
         list(self._pool.map(add, decision.staged.items()))
 
     def _finish_decided(self) -> None:
+        """Finish what is decided; what a published batch wrote must be in its tables."""
         decision = self.commits.unfinished
         if decision is not None:
             self._finish(decision)
             self.commits.publish(decision, self._clock())
+        elif self.commits.last is not None:
+            self._finish_lost(self.commits.last)
+
+    def _finish_lost(self, decision: Decision) -> None:
+        """A table that lost its last commit gets it again, if the file is still there."""
+        for table, staged in decision.staged.items():
+            book = self.books[table]
+            if book.holds(decision.version):
+                continue
+            if not all((book.folder / one.name).exists() for one in staged):
+                raise OperationError(
+                    f"TABLE_BEHIND: {book.folder} lacks batch {decision.batch}, which was "
+                    "published, and its file is gone. Restore this table from a backup."
+                )
+            book.add(staged, decision.version)
 
     def _open_books(self) -> dict[str, Book]:
         found: dict[str, Book] = {}
@@ -360,6 +454,19 @@ class Flow:
                 number = path.stem.removeprefix("batch-")
                 if number.isdigit() and int(number) > last:
                     path.unlink()
+
+
+def _corrected(leaf: pa.Table, records: Sequence[bytes | None]) -> pa.Table:
+    """Tape rows with the bytes that operators put in their place."""
+    if not any(record is not None for record in records):
+        return leaf
+    raws = zip(leaf["raw"].to_pylist(), records, strict=True)
+    raw = pa.array([old if new is None else new for old, new in raws], pa.binary())
+    faults = zip(leaf["fault"].to_pylist(), records, strict=True)
+    fault = pa.array([old if new is None else None for old, new in faults], pa.string())
+    for name, values in (("raw", raw), ("fault", fault)):
+        leaf = leaf.set_column(leaf.schema.get_field_index(name), name, values)
+    return leaf
 
 
 def add_totals(before: dict[str, Any], computed: Computed) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from tapeline.errors import OperationError
 Hashes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 # Repeats and corrections mostly come soon: the latest records are found without opening a file.
-RECENT_KEYS = 50_000
+RECENT_KEYS = 250_000
 KEPT, APPLIED, SUPERSEDED, DUPLICATE, CONFLICT = range(5)
 VERDICTS = ("kept", "applied", "superseded")
 STORED = "_verdict in ('kept', 'applied', 'superseded') and _row = 0"

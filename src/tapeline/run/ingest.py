@@ -95,6 +95,23 @@ class Ingest:
         lines = (self._checkpoint / "offsets" / str(number)).read_text().splitlines()
         return int(json.loads(lines[2])["logOffset"])
 
+    def _is_sound(self) -> bool:
+        """Whether Spark can read its own notes; a torn one would stop every start."""
+        if not (self._checkpoint / OWNER).exists():
+            return False
+        if not (self._checkpoint / "offsets").exists():
+            return True  # nothing was noted yet
+        try:
+            json.loads((self._checkpoint / "metadata").read_text())
+            for log in ("offsets", "commits", "sources/0"):
+                notes = [p for p in (self._checkpoint / log).glob("*") if p.name[0].isdigit()]
+                for note in sorted(notes, key=lambda path: path.stat().st_mtime)[-2:]:
+                    if len(note.read_text().splitlines()) < (3 if log == "offsets" else 2):
+                        return False
+        except (OSError, ValueError):
+            return False
+        return True
+
     def _own_checkpoint(self) -> None:
         """A checkpoint that does not belong here is refused; one that is broken is rolled."""
         mine = {"source": self._tape.source, "accepted": str(self._accepted)}
@@ -106,7 +123,7 @@ class Ingest:
                     f"FOREIGN_CHECKPOINT: {self._checkpoint} belongs to {owner}. Remove that "
                     "folder: nothing is lost, the tape knows what it holds."
                 )
-        elif self._checkpoint.exists():
+        if self._checkpoint.exists() and not self._is_sound():
             self.roll()
         self._checkpoint.mkdir(parents=True, exist_ok=True)
         note.write_text(json.dumps(mine))

@@ -31,7 +31,7 @@ IDENTIFIED = np.array(
     [CODES[word] for word in ("kept", "applied", "superseded", "duplicate", "quarantined")],
     dtype=np.int8,
 )
-CAUSES = ("on_time", "late", "correction", "cancellation")
+CAUSES = ("on_time", "late", "correction", "cancellation", "redrive")
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,17 @@ class Given:
     row_counts: Numbers | None = None  # rows per record, where records have several
     back: Sequence[TakenBack] = ()
     back_rows: pa.Table | None = None  # the rows that no longer count, as they were stored
+    redriven: pa.Table | None = None  # the register rows of the last records, which come again
+    dismissed: pa.Table | None = None  # the register rows of records that shall not come again
 
     @property
     def records(self) -> int:
         return len(self.positions)
+
+    @property
+    def again(self) -> int:
+        """How many of the records, the last ones, have had a verdict before."""
+        return self.redriven.num_rows if self.redriven is not None else 0
 
 
 @dataclass
@@ -126,11 +133,19 @@ def judge_batch(
             TakenBack(one.version.position, one.version.batch, one.cause)
             for one in known.folded.replaced
         ]
-    changes = _take_back(step, memory.stored.find(back), batch, superseded=known is not None)
+    replaced = _take_back(
+        step, memory.stored.find(back), batch, "superseded" if known is not None else None
+    )
+    causes = _again(causes, given)
+    changes = _all_changes(
+        replaced,
+        _take_back(step, given.redriven, batch, None),
+        _take_back(step, given.dismissed, batch, "dismissed"),
+    )
     kept = bench.has(KEPT)
     register = _register(bench, causes, batch)
     return Judged(
-        pa.concat_tables([register, changes.register]) if back else register,
+        pa.concat_tables([register, changes.register]) if changes.register else register,
         _kept(bench, kept, causes, changes),
         _added(bench.count(), changes.verdicts),
         Counter(causes.filter(pa.array(kept)).to_pylist()),
@@ -261,7 +276,8 @@ def _causes(bench: Bench, clock: int) -> tuple[pa.Array, int]:
     late = np.zeros(given.records, dtype=np.bool_)
     if step.table.time is not None:
         counted = [CODES[word] for word in ("", "kept", "superseded", "duplicate")]
-        records = np.flatnonzero(np.isin(bench.verdict, counted) & (bench.first >= 0))
+        fresh = np.arange(given.records) < given.records - given.again
+        records = np.flatnonzero(np.isin(bench.verdict, counted) & (bench.first >= 0) & fresh)
         column = out[step.table.time].take(pa.array(bench.first[records]))
         times = pc.fill_null(pc.cast(column, pa.int64()), BEGINNING).to_numpy()
         highest = np.maximum.accumulate(np.concatenate([[clock], times]))
@@ -272,6 +288,14 @@ def _causes(bench: Bench, clock: int) -> tuple[pa.Array, int]:
         )
         clock = int(highest[-1])
     return pa.array(CAUSES).take(pa.array(late.astype(np.int8))), clock
+
+
+def _again(causes: pa.Array, given: Given) -> pa.Array:
+    """Records that come again say so, whatever they do."""
+    if not given.again:
+        return causes
+    again = pa.array(["redrive"] * given.again, pa.string())
+    return pa.concat_arrays([causes.slice(0, given.records - given.again), again])
 
 
 def _caused(causes: pa.Array, known: _Known) -> pa.Array:
@@ -291,18 +315,34 @@ def _caused(causes: pa.Array, known: _Known) -> pa.Array:
 class _Changes:
     """Verdicts that change: the old rows taken back as they were stored, the new ones."""
 
-    register: pa.Table
+    register: pa.Table | None
     verdicts: Counter[str]
     back: list[TakenBack]  # the kept ones among them, for the tables behind
     rows: pa.Table | None  # and their rows, for the summaries
 
 
-def _take_back(step: TableStep, found: pa.Table, batch: int, superseded: bool) -> _Changes:
-    """Rows that stood, with a minus; where identity replaced them, also as superseded."""
+def _all_changes(*several: _Changes) -> _Changes:
+    registers = [one.register for one in several if one.register is not None]
+    rows = [one.rows for one in several if one.rows is not None]
     verdicts: Counter[str] = Counter()
+    for one in several:
+        verdicts.update(one.verdicts)
+    return _Changes(
+        pa.concat_tables(registers) if registers else None,
+        verdicts,
+        [item for one in several for item in one.back],
+        pa.concat_tables(rows) if rows else None,
+    )
+
+
+def _take_back(
+    step: TableStep, found: pa.Table | None, batch: int, instead: str | None
+) -> _Changes:
+    """Rows that stood, with a minus, and their first one with another verdict instead."""
+    verdicts: Counter[str] = Counter()
+    if found is None or not found.num_rows:
+        return _Changes(None, verdicts, [], None)
     count = found.num_rows
-    if not count:
-        return _Changes(step.register_schema.empty_table(), verdicts, [], None)
     numbers = pa.array(np.full(count, batch, dtype=np.int64))
     changed = {
         "_sign": pa.array(np.full(count, -1, dtype=np.int32)),
@@ -315,12 +355,13 @@ def _take_back(step: TableStep, found: pa.Table, batch: int, superseded: bool) -
     words = found["_verdict"].to_pylist()
     for word in (w for w, once in zip(words, first, strict=True) if once):
         verdicts[word] -= 1
-        verdicts["superseded"] += superseded
-    if superseded:
+        if instead:
+            verdicts[instead] += 1
+    if instead:
         plus = {
             **changed,
             "_sign": pa.array(np.ones(count, dtype=np.int32)),
-            "_verdict": pa.array(["superseded"] * count, pa.string()),
+            "_verdict": pa.array([instead] * count, pa.string()),
         }
         parts.append(_with(found, plus).filter(pa.array(first)))
     counted = np.array([word == "kept" for word in words], dtype=np.bool_)
@@ -458,6 +499,70 @@ def _kept(bench: Bench, kept: Flags, causes: pa.Array, changes: _Changes) -> Giv
     )
 
 
+def with_acts(given: Given, again: Given, redriven: pa.Table, dismissed: pa.Table) -> Given:
+    """A batch's records, and behind them those that come again."""
+    rows = again.rows
+    place = rows.schema.get_field_index("ordinal")
+    numbers = np.arange(rows.num_rows, dtype=np.int64) + given.records
+    if place >= 0:
+        rows = rows.set_column(place, "ordinal", pa.array(numbers))
+    else:
+        rows = _renumbered(rows, given.records)
+    counts = None
+    if given.row_counts is not None or again.row_counts is not None:
+        counts = np.concatenate([_counts(given), _counts(again)])
+    return Given(
+        pa.concat_tables([given.rows, rows.select(given.rows.column_names)]),
+        pa.concat_arrays([given.positions, again.positions]),
+        None if given.causes is None else pa.concat_arrays([given.causes, again.causes]),
+        counts,
+        given.back,
+        given.back_rows,
+        redriven,
+        dismissed,
+    )
+
+
+def _counts(given: Given) -> Numbers:
+    if given.row_counts is not None:
+        return given.row_counts
+    return np.ones(given.records, dtype=np.int64)
+
+
+def _renumbered(rows: pa.Table, first: int) -> pa.Table:
+    """The rows of carried records with their ordinals moved on."""
+    position = _one(rows["_position"])
+    arrays = [
+        pc.add(position.field(f.name), first) if f.name == "ordinal" else position.field(f.name)
+        for f in CARRIED
+    ]
+    moved = pa.StructArray.from_arrays(arrays, fields=list(CARRIED))
+    return rows.set_column(rows.schema.get_field_index("_position"), "_position", moved)
+
+
+def kept_records(step: TableStep, stored: pa.Table) -> Given:
+    """Kept rows of a register, in the order of their positions, as the steps behind read them."""
+    where = _one(stored["_position"])
+    first = stored["_row"].to_numpy() == 0
+    ordinals = np.cumsum(first) - 1
+    carried = pa.StructArray.from_arrays(
+        [
+            *[pc.struct_field(where, name) for name in ("source", "part", "at")],
+            pa.array(ordinals, pa.int64()),
+            pa.array(["redrive"] * len(where), pa.string()),
+            pa.array(np.ones(len(where), dtype=np.int32)),
+        ],
+        fields=list(CARRIED),
+    )
+    rows = stored.select(step.columns.names).append_column("_position", carried)
+    return Given(
+        rows.cast(step.leaf_schema),
+        where.filter(pa.array(first)),
+        pa.array(["redrive"] * int(first.sum()), pa.string()),
+        np.bincount(ordinals, minlength=int(first.sum())) if step.explodes else None,
+    )
+
+
 def tape_records(tape: pa.Table, source: str) -> Given:
     """The records of tape rows that are in tape order."""
     count = tape.num_rows
@@ -472,7 +577,7 @@ def tape_records(tape: pa.Table, source: str) -> Given:
 def check_balance(name: str, given: Given, judged: Judged) -> None:
     """The verdicts add up to the input's records, or nothing is decided."""
     total = sum(judged.verdicts.values())
-    records = given.records - len(given.back)
+    records = given.records - len(given.back) - given.again
     kept = judged.kept.records - len(judged.kept.back)
     if total != records or kept != judged.verdicts["kept"]:
         raise TapelineBug(

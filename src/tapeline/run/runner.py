@@ -21,13 +21,15 @@ from tapeline.run.intake import Form, Intake, IntakeLimits
 from tapeline.run.lock import WriterLock
 from tapeline.run.schedule import Ticks
 from tapeline.run.session import build_session
+from tapeline.run.supervisor import Supervisor
 from tapeline.run.tape import Tape, TapeBatch
 from tapeline.settings import Settings
 from tapeline.watch.housekeeping import tidy
+from tapeline.watch.notify import Notifier
 from tapeline.watch.status import StatusFile
 
-MAX_BACK_OFF_SECONDS = 60.0
 PAUSE_SECONDS = 0.05
+FLOW = "the flow"
 
 
 def now() -> datetime:
@@ -52,6 +54,7 @@ class Runner:
         self._stop = threading.Event()
         self._working = threading.RLock()
         self._given_session = session
+        self._failed: TapelineError | None = None
         try:
             self._open(session or build_session(settings, plan.name))
         except BaseException:
@@ -78,9 +81,10 @@ class Runner:
         }
         self.status = StatusFile(self.layout.status)
         self._kept_house = self.flow.commits.published_batch
-        self.failure: TapelineError | None = None
-        self._failures = 0
-        self._retry_at = 0.0
+        self._notifier = Notifier(self.settings.notify)
+        self.supervisor = Supervisor(
+            self.plan.name, self.settings.supervise, self._notifier, self._clock
+        )
 
     def __enter__(self) -> Runner:
         return self
@@ -95,12 +99,22 @@ class Runner:
         self.flow.close()
         for intake in self.intakes.values():
             intake.close()
+        self._notifier.close()
         self._lock.release()
         if self._given_session is None:
             self.session.stop()
 
     def stop(self) -> None:
         self._stop.set()
+
+    @property
+    def failure(self) -> TapelineError | None:
+        """What keeps the flow from advancing."""
+        return self._failed or self.supervisor.failure(FLOW)
+
+    @failure.setter
+    def failure(self, error: TapelineError | None) -> None:
+        self._failed = error
 
     def run_once(self) -> list[Published]:
         """Take what is there, work it off, and end: for an outside scheduler."""
@@ -159,7 +173,7 @@ class Runner:
     def _turn(self, queries: dict[str, StreamingQuery], ticks: Ticks | None) -> None:
         for name, query in queries.items():
             if not query.isActive:
-                self._await(query)
+                self._restart(name, queries, ticks is None)
             elif (
                 self.ingests[name].batches
                 > self.settings.housekeeping.roll_checkpoint_every_batches
@@ -172,13 +186,35 @@ class Runner:
             self._guarded_advance()
             ticks.done(self._clock())
             self.status.overruns = ticks.overruns
-        elif ticks is None and self.failure is not None:
-            self._guarded_advance()
+        elif ticks is None and (self.failure is not None or self.flow.acts_waiting):
+            self._try_again()
         self._say()
+
+    def _try_again(self) -> None:
+        """A failed batch, or acts of operators, unless a tape batch is just being worked off."""
+        if self._working.acquire(blocking=False):
+            try:
+                self._guarded_advance()
+            finally:
+                self._working.release()
+
+    def _restart(self, name: str, queries: dict[str, StreamingQuery], asap: bool) -> None:
+        """An ingest that stopped starts again, later and later; at last the run ends."""
+        part = f"ingest of {name}"
+        if self.supervisor.may_try(part):
+            try:
+                self._await(queries[name])
+            except OperationError as error:
+                if self.supervisor.failed(part, error).given_up:
+                    raise
+        incident = self.supervisor.incidents.get(part)
+        if incident is None or self.supervisor.may_try(part):
+            queries[name] = self.ingests[name].start(self._on_tape(name, asap))
 
     def _on_tape(self, name: str, asap: bool) -> Callable[[TapeBatch], None]:
         def then(batch: TapeBatch) -> None:
             with self._working:
+                self.supervisor.works(f"ingest of {name}")
                 self.flow.offer(name, batch)
                 self.intakes[name].settle(self.tapes[name].last_piece)
                 if asap and not self._stop.is_set():
@@ -188,19 +224,15 @@ class Runner:
 
     def _guarded_advance(self) -> None:
         """Advance; a flow that fails is tried again later and never stops ingest."""
-        if time.monotonic() < self._retry_at:
-            return
-        try:
-            self._advance()
-            self.failure, self._failures = None, 0
-        except Exception as error:  # noqa: BLE001 - whatever stops the flow must not stop ingest
-            self.failure = error if isinstance(error, TapelineError) else OperationError(
-                f"the flow failed: {type(error).__name__}: {error}"
-            )  # fmt: skip
-            self._failures += 1
-            wait = min(MAX_BACK_OFF_SECONDS, 2.0 ** (self._failures - 1))
-            self._retry_at = time.monotonic() + wait
-            self._say()
+        with self._working:
+            if not self.supervisor.may_try(FLOW):
+                return
+            try:
+                self._advance()
+                self.supervisor.works(FLOW)
+            except Exception as error:  # noqa: BLE001 - whatever stops the flow must not stop ingest
+                self.supervisor.failed(FLOW, error, self.flow.at_work)
+                self._say()
 
     def _advance(self) -> list[Published]:
         done: list[Published] = []
@@ -262,8 +294,10 @@ class Runner:
                     self.status.dropped[name] = intake.waiting()
                 except (OSError, OperationError) as error:
                     self.status.problems[name] = f"intake: {error}"
+                    self.supervisor.failed(f"intake of {name}", error)
                 else:
                     self.status.problems.pop(name, None)
+                    self.supervisor.works(f"intake of {name}")
             if not taken:
                 self._stop.wait(pause)
 
@@ -298,6 +332,11 @@ class Runner:
         ahead = [tape.ahead() for tape in self.tapes.values()]
         self.status.ahead_records = sum(records for _, records, _ in ahead)
         self.status.ahead_since = min((since for _, _, since in ahead if since), default=None)
+        self.status.incidents = [one.facts() for one in self.supervisor.incidents.values()]
+        if self._notifier.problem:
+            self.status.problems["notify"] = self._notifier.problem
+        else:
+            self.status.problems.pop("notify", None)
         self.status.write(self.flow, self.failure, running, self._clock())
 
     @staticmethod

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tapeline.books.query import connect, register_table
+from tapeline.books.query import LAST_BATCH, arrow_of, connect, register_table
+from tapeline.books.reader import standing
 from tapeline.errors import TapelineBug
 
 # Corrections mostly come soon: the rows of the latest batches are found without opening a file.
@@ -33,9 +35,16 @@ class Stored:
         self._folder = folder
         self._schema = schema
         self._recent: deque[tuple[int, pa.Table]] = deque()
+        # A redriven record is stored in a later batch than the one it came in.
+        self._moved: dict[tuple[str, int, int], int] = {}
+        moved = arrow_of(folder, "_position, _batch", "_cause = 'redrive' and _sign > 0")
+        if moved.num_rows:
+            self._note_moved(moved.sort_by("_batch"))
 
     def remember(self, batch: int, register: pa.Table) -> None:
         """The batch is decided: its rows are stored."""
+        redriven = pc.equal(register["_cause"], "redrive")
+        self._note_moved(register.filter(pc.and_(redriven, pc.greater(register["_sign"], 0))))
         if register.num_rows > RECENT_ROWS:
             self._recent.clear()
             return
@@ -43,8 +52,30 @@ class Stored:
         while sum(rows.num_rows for _, rows in self._recent) > RECENT_ROWS:
             self._recent.popleft()
 
+    def _note_moved(self, rows: pa.Table) -> None:
+        places = rows["_position"].to_pylist()
+        for where, batch in zip(places, rows["_batch"].to_pylist(), strict=True):
+            self._moved[where["source"], where["part"], where["at"]] = batch
+
+    def standing(self, positions: Sequence[tuple[str, int, int]], verdict: str) -> pa.Table:
+        """The rows of records that have a verdict now, wherever they are stored."""
+        schema = self._schema.append(pa.field("_why", pa.string()))
+        with connect() as connection:
+            if not positions or not register_table(connection, "stored", self._folder):
+                return schema.empty_table()
+            columns = [*zip(*positions, strict=True), ["redrive"] * len(positions)]
+            places = pa.table([*map(pa.array, columns)], schema=WANTED)
+            connection.register("wanted", places)
+            rows = connection.sql(
+                f"select r.*, c as _why from ({standing('stored', LAST_BATCH, verdict)}) r "
+                "join wanted on _position.source = s and _position.part = p and _position.at = a "
+                "order by _position, _row"
+            ).to_arrow_table()
+        return rows.select(schema.names).cast(schema)
+
     def find(self, wanted: Sequence[TakenBack]) -> pa.Table:
         """The rows that these records have now, each with the cause why it is taken back."""
+        wanted = [replace(one, batch=self._moved.get(one.position, one.batch)) for one in wanted]
         schema = self._schema.append(pa.field("_why", pa.string()))
         if not wanted:
             return schema.empty_table()

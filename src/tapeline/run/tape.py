@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,7 @@ from tapeline.books.delta import Book, Staged
 from tapeline.books.durable import sync
 from tapeline.books.layout import Layout
 from tapeline.books.proof import listed_hash
-from tapeline.books.query import rows_of
+from tapeline.books.query import connect, register_table, rows_of
 from tapeline.books.schemas import TAPE_BATCHES, TAPE_LEAF
 from tapeline.errors import OperationError
 from tapeline.run.failpoints import reach
@@ -98,6 +98,23 @@ class Tape:
             for number in batch.pieces
         ]
         return pa.concat_tables(tables).combine_chunks()
+
+    def find(self, places: Sequence[tuple[int, int]]) -> pa.Table:
+        """Single records by part and place, in that order, wherever compaction has put them."""
+        wanted = pa.table(
+            {"p": [part for part, _ in places], "a": [at for _, at in places]},
+            schema=pa.schema([("p", pa.int64()), ("a", pa.int64())]),
+        )
+        columns = ", ".join(f'tape."{name}"' for name in LEAF_COLUMNS)
+        with connect() as connection:
+            register_table(connection, "tape", self.book.folder)
+            connection.register("wanted", wanted)
+            rows = connection.sql(
+                f"select {columns} from tape join wanted on part = p and tape.at = a "
+                "order by part, tape.at"
+            ).to_arrow_table()
+        leaf = pa.schema([f for f in TAPE_LEAF if f.name != "ordinal"])
+        return rows.select(leaf.names).cast(leaf)
 
     def since(self, number: int) -> list[TapeBatch]:
         """The batches behind a number."""

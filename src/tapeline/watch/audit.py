@@ -15,18 +15,20 @@ from decimal import Decimal
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from tapeline.books import Books
 from tapeline.books.commits import read_commits
 from tapeline.books.delta import read_files
 from tapeline.books.fold import measures_of
-from tapeline.books.proof import listed_hash, rows_hash
+from tapeline.books.proof import hash_of, listed_hash
 from tapeline.books.query import connect, register_table, view_files
 from tapeline.books.schemas import TAPE_LEAF
 from tapeline.declare import Summary, Table
 
 Bodies = dict[int, dict[str, Any]]
+ROWS_AT_ONCE = 500_000
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,7 @@ class _Look:
         held = self._held(source, by_piece)
         for words, said, found in (
             ("records listed", "records", lambda n: listed[n]["records"]),
-            ("records on the tape", "records", lambda n: held.get(n, (0, 0))[0]),
-            ("hash of its records", "hash", lambda n: held.get(n, (0, 0))[1]),
+            ("records on the tape", "records", lambda n: held.get(n, 0)),
             ("hash of its batches", "listed", lambda n: listed_hash(listed[n])),
         ):
             check = self._compared(
@@ -148,18 +149,31 @@ class _Look:
                 },
             )
             yield check if said == "records" else _equal(check.what, check.batch)
+        wrong = (
+            batch
+            for batch, part in taken.items()
+            if part["hash"] != self._tape_hash([p for p, n in by_piece.items()
+                                                if part["first"] <= n <= part["last"]])
+        )  # fmt: skip
+        yield _equal(f"{source}: hash of its records = its commits rows", next(wrong, None))
 
-    def _held(self, source: str, by_piece: dict[int, int]) -> dict[int, tuple[int, int]]:
-        """Rows and hash of what the tape holds, by its own batch; each position counts once."""
+    def _held(self, source: str, by_piece: dict[int, int]) -> dict[int, int]:
+        """Records that the tape holds, by its own batch; each position counts once."""
         register_table(self._connection, "tape", self._books.layout.tape(source))
         pieces = pa.table({"piece": list(by_piece), "of": list(by_piece.values())})
         self._connection.register("pieces", pieces)
-        columns = pa.schema([f for f in TAPE_LEAF if f.name != "ordinal"])
         rows = self._connection.execute(
-            f'select of, count(distinct (part, "at")), {rows_hash(columns)} from tape '
-            "join pieces on part = piece group by of"
+            'select of, count(distinct (part, "at")) from tape join pieces on part = piece '
+            "group by of"
         ).fetchall()
-        return {batch: (count, int(total)) for batch, count, total in rows}
+        return dict(rows)
+
+    def _tape_hash(self, pieces: list[int]) -> str:
+        """The hash of what the tape holds of some pieces."""
+        names = ", ".join(_quoted(f.name) for f in TAPE_LEAF if f.name != "ordinal")
+        listed = ", ".join(map(str, pieces)) or "null"
+        rows = self._connection.sql(f"select {names} from tape where part in ({listed})")
+        return hash_of(rows.to_arrow_table())
 
     def register(self, table: Table) -> Iterator[Check]:
         """The verdicts add up to the input's records, batch by batch, as the commits rows say."""
@@ -262,19 +276,31 @@ class _Look:
 
     def _proved(self, view: str, table: str, words: str) -> Iterator[Check]:
         """Rows and their hash, as the staged files of the commits rows said."""
-        said: dict[int, tuple[int, int]] = {}
+        said: dict[int, str] = {}
         for batch, body in self._bodies.items():
             for file in body["files"]:
                 if file["table"] == table:
-                    said[batch] = (file["rows"], int(file["hash"]))
-        schema = self._connection.sql(f"select * from {view} limit 0").to_arrow_table().schema
-        rows = self._connection.execute(
-            f"select _batch, count(*), {rows_hash(schema)} from {view} "
-            f"where {self._within} group by _batch"
-        ).fetchall()
-        found = {batch: (count, int(total)) for batch, count, total in rows}
-        wrong = sorted(b for b in {*said, *found} if said.get(b) != found.get(b))
-        yield _equal(f"{words}: hash of its rows = its commits rows", next(iter(wrong), None))
+                    said[batch] = file["hash"]
+        counts = self._sums(view, "count(*)")
+        wrong = (
+            batch
+            for some in _portions(sorted({*said, *counts}), counts)
+            for batch, found in self._hashes(view, some).items()
+            if said.get(batch) != found
+        )
+        yield _equal(f"{words}: hash of its rows = its commits rows", next(wrong, None))
+
+    def _hashes(self, view: str, batches: list[int]) -> dict[int, str | None]:
+        """The hash of each of some neighbouring batches' rows; None where there are none."""
+        within = f"_batch between {batches[0]} and {batches[-1]}"
+        rows = self._connection.sql(f"select * from {view} where {within}").to_arrow_table()
+        found: dict[int, str | None] = dict.fromkeys(batches)
+        numbers = rows["_batch"].to_numpy()
+        order = np.argsort(numbers, kind="stable")
+        for batch in np.unique(numbers).tolist():
+            low, high = np.searchsorted(numbers[order], [batch, batch + 1])
+            found[batch] = hash_of(rows.take(pa.array(order[low:high])))
+        return found
 
     def _sums(self, view: str, aggregate: str) -> dict[int, Any]:
         rows = self._connection.execute(
@@ -286,6 +312,20 @@ class _Look:
         batches = sorted({*expected, *found})
         wrong = next((b for b in batches if expected.get(b, 0) != found.get(b, 0)), None)
         return Check(what, str(sum(expected.values())), str(sum(found.values())), wrong)
+
+
+def _portions(batches: list[int], rows: dict[int, Any]) -> Iterator[list[int]]:
+    """Neighbouring batches, as many as are looked at together."""
+    some: list[int] = []
+    count = 0
+    for batch in batches:
+        some.append(batch)
+        count += rows.get(batch, 0)
+        if count > ROWS_AT_ONCE:
+            yield some
+            some, count = [], 0
+    if some:
+        yield some
 
 
 def _equal(what: str, wrong: int | None) -> Check:

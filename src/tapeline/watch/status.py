@@ -30,6 +30,7 @@ class StatusFile:
         self.ahead_since: datetime | None = None
         self.dropped: dict[str, tuple[int, int]] = {}
         self.problems: dict[str, str] = {}
+        self.incidents: list[dict[str, Any]] = []
 
     def note(self, published: Any) -> None:
         """A batch was published."""
@@ -69,6 +70,7 @@ class StatusFile:
             "batch_milliseconds": round(seconds[len(seconds) // 2] * 1000) if seconds else None,
             "overruns": self.overruns,
             "problems": dict(self.problems),
+            "incidents": self.incidents,
             "failure": str(failure) if failure else None,
         }
 

@@ -1,0 +1,124 @@
+"""The supervisor: what failed is tried again, later and later, then given up, and a person is told.
+
+An incident begins with the first failure of a part (the flow, an ingest, an intake) and ends when
+that part works again. It is told once when it begins, once when the part is given up, and once
+when it is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tapeline.errors import OperationError, TapelineError
+from tapeline.settings import SuperviseSettings
+from tapeline.watch.notify import Notifier
+
+
+@dataclass
+class Incident:
+    """A part that does not work."""
+
+    part: str
+    since: datetime
+    error: TapelineError
+    attempts: int = 1
+    retry_at: float = 0.0
+    given_up: bool = False
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "part": self.part,
+            "since": self.since.isoformat(),
+            "attempts": self.attempts,
+            "error": str(self.error),
+            "given_up": self.given_up,
+        }
+
+
+class Supervisor:
+    """Decides when a failed part is tried again."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        settings: SuperviseSettings,
+        notifier: Notifier,
+        clock: Callable[[], datetime],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pipeline = pipeline
+        self._settings = settings
+        self._notifier = notifier
+        self._clock = clock
+        self._monotonic = monotonic
+        self.incidents: dict[str, Incident] = {}
+
+    def may_try(self, part: str) -> bool:
+        """Whether it is time to try a part: always when it works, never when it is given up."""
+        incident = self.incidents.get(part)
+        return incident is None or (
+            not incident.given_up and self._monotonic() >= incident.retry_at
+        )
+
+    def failed(self, part: str, error: Exception, where: str = "") -> Incident:
+        """A part failed: wait longer each time, and give up after the limit."""
+        known = self.incidents.get(part)
+        said = error if isinstance(error, TapelineError) else OperationError(
+            f"{part} failed: {_in_words(error)}"
+        )  # fmt: skip
+        if where:
+            said = type(said)(f"{said} ({where})")
+        incident = known or Incident(part, self._clock(), said)
+        if known is None:
+            self.incidents[part] = incident
+            self._tell(incident, "began")
+        else:
+            incident.attempts += 1
+            incident.error = said
+        wait = min(self._settings.max_wait_seconds, 2.0 ** (incident.attempts - 1))
+        incident.retry_at = self._monotonic() + wait
+        if incident.attempts >= self._settings.attempts and not incident.given_up:
+            incident.given_up = True
+            self._tell(incident, "given_up")
+        return incident
+
+    def works(self, part: str) -> None:
+        """A part works: if there was an incident, it is over."""
+        incident = self.incidents.pop(part, None)
+        if incident is not None:
+            self._tell(incident, "over")
+
+    def failure(self, part: str) -> TapelineError | None:
+        incident = self.incidents.get(part)
+        return incident.error if incident else None
+
+    def _tell(self, incident: Incident, what: str) -> None:
+        self._notifier.tell(
+            {
+                "pipeline": self._pipeline,
+                "event": what,
+                "at": self._clock().isoformat(),
+                **incident.facts(),
+            }
+        )
+
+
+def _in_words(error: Exception) -> str:
+    """What went wrong, and for the ordinary troubles of a disk, what to do."""
+    text = str(error).split("JVM stacktrace")[0].strip()
+    for sign, advice in REMEDIES.items():
+        if sign in text:
+            return f"{text}. {advice}"
+    return f"{type(error).__name__}: {text}"
+
+
+REMEDIES = {
+    "No space left": "DISK_FULL: free some space; it goes on by itself.",
+    "Read-only file system": "READ_ONLY: mount the disk for writing; it goes on by itself.",
+    "Permission denied": "NO_ACCESS: give this user the right to write; it goes on by itself.",
+    "Input/output error": "IO: look at the disk; nothing that failed to reach it counts.",
+}

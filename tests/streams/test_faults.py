@@ -1,0 +1,256 @@
+"""Faults of the catalogue, injected for real; their numbers are those of the catalogue."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tapeline import OperationError
+from tapeline.books import Books
+from tapeline.run.runner import Runner
+from tapeline.settings import FlowSettings, NotifySettings, Settings, SuperviseSettings
+from tapeline.testing import Trial
+from tapeline.watch.audit import audit
+from tapeline.watch.status import read_status
+from tests.streams.test_corrections import pipeline, record
+from tests.streams.test_runner import counted, counts, drop, settings_for, wait_for
+
+RETRIES = SuperviseSettings(attempts=100, max_wait_seconds=0.5)
+
+
+def telling(folder: Path, settings: Settings) -> Settings:
+    """Settings under which every message is appended to a file."""
+    script = folder / "tell.py"
+    script.write_text("import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + '\\n')")
+    command = f"{sys.executable} {script} {folder / 'told'}"
+    return replace(settings, notify=NotifySettings(command=command), supervise=RETRIES)
+
+
+def told(folder: Path) -> list[tuple[str, str]]:
+    lines = (folder / "told").read_text().splitlines() if (folder / "told").exists() else []
+    return [(one["part"], one["event"]) for one in map(json.loads, lines)]
+
+
+def balanced(books: Books) -> bool:
+    return all(check.balances for check in audit(books, full=True))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own that can be filled."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small disk needs root")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(filler: Path) -> None:
+    """Write until the disk has no room for a byte."""
+    with filler.open("wb", buffering=0) as file:
+        for size in (1 << 20, 4096, 1):
+            with suppress(OSError):
+                while file.write(b"x" * size) == size:
+                    pass
+
+
+def test_24_a_full_disk_is_named_told_and_survived(
+    small_disk: Path, tmp_path: Path, spark: Any
+) -> None:
+    settings = telling(tmp_path, settings_for(tmp_path))
+    settings = replace(settings, root=small_disk / "books")
+    plan = counted()
+    books = Books(plan, settings.home("counted"))
+    with Runner(plan, settings, session=spark) as runner:
+        thread = threading.Thread(target=runner.run)
+        thread.start()
+        drop(tmp_path, "a", {"word": "all"})
+        wait_for(lambda: counts(books).get("all") == 1)
+        filler = small_disk / "filler"
+        fill(filler)
+        drop(tmp_path, "b", {"word": "all"})
+        wait_for(lambda: bool(told(tmp_path)))
+        filler.unlink()
+        wait_for(lambda: counts(books).get("all") == 2)
+        wait_for(lambda: any(event == "over" for _, event in told(tmp_path)))
+        runner.stop()
+        thread.join()
+    assert balanced(books)
+    parts = {part for part, _ in told(tmp_path)}
+    for part in parts:  # once when it began, once when it was over
+        assert [event for one, event in told(tmp_path) if one == part][:2] == ["began", "over"]
+
+
+def test_a_source_that_disappears_is_told_and_goes_on_when_it_returns(
+    tmp_path: Path, spark: Any
+) -> None:
+    settings, plan = telling(tmp_path, settings_for(tmp_path)), counted()
+    books = Books(plan, settings.home("counted"))
+    with Runner(plan, settings, session=spark) as runner:
+        thread = threading.Thread(target=runner.run)
+        thread.start()
+        (tmp_path / "landing").rename(tmp_path / "away")
+        wait_for(lambda: ("intake of raw", "began") in told(tmp_path))
+        (tmp_path / "away").rename(tmp_path / "landing")
+        drop(tmp_path, "a", {"word": "all"})
+        wait_for(lambda: counts(books).get("all") == 1)
+        wait_for(lambda: ("intake of raw", "over") in told(tmp_path))
+        runner.stop()
+        thread.join()
+
+
+def test_10_a_poison_batch_is_named_given_up_and_does_not_stop_the_tape(
+    tmp_path: Path, spark: Any
+) -> None:
+    settings, plan = telling(tmp_path, settings_for(tmp_path)), counted()
+    few = SuperviseSettings(attempts=2, max_wait_seconds=0.2)
+    settings = replace(settings, supervise=few)
+    with Runner(plan, settings, session=spark) as runner:
+        thread = threading.Thread(target=runner.run)
+        thread.start()
+        drop(tmp_path, "a", {"word": "x", "size": 13})
+        wait_for(lambda: ("the flow", "given_up") in told(tmp_path))
+        drop(tmp_path, "b", {"word": "y"})
+        wait_for(lambda: runner.tapes["raw"].last_batch == 2)
+        status = read_status(settings.home("counted") / "status.json")
+        runner.stop()
+        thread.join()
+    assert told(tmp_path) == [("the flow", "began"), ("the flow", "given_up")]
+    assert status is not None
+    assert "batch 1: raw tape batches 1 to 1" in status["incidents"][0]["error"]
+
+
+CHECKPOINT_FAULTS = {
+    "13 the last commit is lost": lambda c: [p.unlink() for p in (c / "commits").glob("*1*")],
+    "14 all of it is lost": shutil.rmtree,
+    "15 its metadata is lost": lambda c: (c / "metadata").unlink(),
+    "16 the last offsets are torn": lambda c: max((c / "offsets").glob("[0-9]*")).write_bytes(b""),
+}
+
+
+@pytest.mark.parametrize("fault", CHECKPOINT_FAULTS)
+def test_a_checkpoint_is_disposable(fault: str, tmp_path: Path, spark: Any) -> None:
+    settings, plan = settings_for(tmp_path), counted()
+    settings = replace(settings, flow=FlowSettings(bytes_per_tape_batch=1))
+    books = Books(plan, settings.home("counted"))
+    for name in "ab":
+        drop(tmp_path, name, {"word": "all"})
+    with Runner(plan, settings, session=spark) as runner:
+        runner.run_once()
+    CHECKPOINT_FAULTS[fault](settings.home("counted") / "checkpoints" / "raw")
+    drop(tmp_path, "c", {"word": "all"})
+    with Runner(plan, settings, session=spark) as runner:
+        runner.run_once()
+    assert counts(books) == {"all": 3}
+    assert balanced(books)
+
+
+def test_18_a_foreign_checkpoint_is_refused(tmp_path: Path, spark: Any) -> None:
+    settings, plan = settings_for(tmp_path), counted()
+    with Runner(plan, settings, session=spark) as runner:
+        runner.run_once()
+    other = replace(settings, root=tmp_path / "other")
+    shutil.copytree(settings.home("counted") / "checkpoints", other.home("counted") / "checkpoints")
+    with (
+        pytest.raises(OperationError, match="FOREIGN_CHECKPOINT"),
+        Runner(plan, other, session=spark) as runner,
+    ):
+        runner.run_once()
+
+
+@pytest.fixture
+def kept(tmp_path: Path, spark: Any) -> Trial:
+    trial = Trial(pipeline(), tmp_path)
+    for key in (1, 2, 3):
+        trial.feed(raw=[record(key, 2)])
+    return trial
+
+
+def last_entry(trial: Trial, table: str) -> Path:
+    return max((trial.flow.layout.home / table / "_delta_log").glob("*.json"))
+
+
+def test_19_an_empty_commit_is_refused_and_its_batch_finished_again(
+    kept: Trial, tmp_path: Path
+) -> None:
+    last = last_entry(kept, "silver/rows")
+    last.write_bytes(b"")
+    with pytest.raises(OperationError, match="COMMIT_EMPTY"):
+        Trial(pipeline(), tmp_path, like=kept)
+    last.unlink()  # the remedy that the message names
+    again = Trial(pipeline(), tmp_path, like=kept)
+    assert again.verdicts("rows") == {"kept": 2, "applied": 1}
+    assert len(again.read("rows")) == 2
+    assert balanced(again.books)
+
+
+def test_20_a_torn_commit_is_named(kept: Trial, tmp_path: Path) -> None:
+    last = last_entry(kept, "gold/totals")
+    last.write_bytes(last.read_bytes()[:100])
+    with pytest.raises(OperationError, match=r"COMMIT_CORRUPT.*gold/totals"):
+        Trial(pipeline(), tmp_path, like=kept)
+
+
+def test_29_a_table_rolled_back_whose_file_is_gone_is_named(kept: Trial, tmp_path: Path) -> None:
+    last_entry(kept, "silver/rows").unlink()
+    (kept.flow.layout.home / "silver/rows/batch-000000000003.parquet").unlink()
+    with pytest.raises(OperationError, match=r"TABLE_BEHIND.*batch 3"):
+        Trial(pipeline(), tmp_path, like=kept)
+
+
+def test_83_a_clock_that_jumps_back_changes_no_order(tmp_path: Path, spark: Any) -> None:
+    now = datetime(2026, 11, 13, 12, tzinfo=UTC)
+    moments = iter([now + timedelta(hours=h) for h in (0, 1, -1, 0, -2, 1, 0, -1, 2, 0) * 5])
+    trial = Trial(pipeline(), tmp_path, clock=lambda: next(moments))
+    published = []
+    for key in (1, 2, 3):
+        trial.feed(raw=[record(key, 2)])
+        published.append(trial.books.cut().at)
+    assert published == sorted(published)  # type: ignore[type-var]
+    assert len(set(published)) == 3
+    assert len(trial.books.read("rows", published[1]).to_pylist()) >= 0
+    assert trial.verdicts("rows") == {"kept": 2, "applied": 1}
+    assert balanced(trial.books)
+
+
+@pytest.mark.spark
+def test_84_85_zone_and_locale_of_the_machine_change_no_byte(tmp_path: Path) -> None:
+    from tests.streams.test_command_line import COMMAND, ENVIRONMENT, PIPELINE
+
+    answers = []
+    for name, more in (
+        ("plain", {}),
+        ("far", {"TZ": "Asia/Kathmandu", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8"}),
+    ):
+        folder = tmp_path / name
+        (folder / "inbox").mkdir(parents=True)
+        (folder / "pipeline.py").write_text(PIPELINE)
+        (folder / "inbox" / "a.csv").write_text(
+            "id,shop,money\ni1,istanbul,1.50\nI2,ISTANBUL,2.50\nx,y,1,5\n"
+        )
+        for words in (["run", "pipeline.py", "--once"], ["audit", "pipeline.py"]):
+            subprocess.run(
+                [*COMMAND, *words], cwd=folder, env={**ENVIRONMENT, **more}, check=True,
+                capture_output=True,
+            )  # fmt: skip
+        done = subprocess.run(
+            [*COMMAND, "report", "by_shop", "-p", "pipeline.py", "--json"],
+            cwd=folder, env={**ENVIRONMENT, **more}, check=True, capture_output=True,
+        )  # fmt: skip
+        answers.append(done.stdout)
+    assert answers[0] == answers[1]
+    assert b"ISTANBUL" in answers[0]
