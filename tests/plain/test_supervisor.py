@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import threading
 import time
@@ -83,7 +84,9 @@ def test_a_command_gets_the_message_on_its_input(tmp_path: Path) -> None:
     script = tmp_path / "tell.py"
     script.write_text("import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + '\\n')")
     told = tmp_path / "told"
-    notifier = Notifier(NotifySettings(command=f"{sys.executable} {script} {told}"))
+    notifier = Notifier(
+        NotifySettings(command=shlex.join([sys.executable, str(script), str(told)]))
+    )
     notifier.tell({"event": "began", "part": "the flow; rm -rf /"})
     notifier.close()
     assert json.loads(told.read_text()) == {"event": "began", "part": "the flow; rm -rf /"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def telling(folder: Path, settings: Settings) -> Settings:
     """Settings under which every message is appended to a file."""
     script = folder / "tell.py"
     script.write_text("import sys; open(sys.argv[1], 'a').write(sys.stdin.read() + '\\n')")
-    command = f"{sys.executable} {script} {folder / 'told'}"
+    command = shlex.join([sys.executable, str(script), str(folder / "told")])
     return replace(settings, notify=NotifySettings(command=command), supervise=RETRIES)
 
 
