@@ -106,6 +106,17 @@ def test_from_a_dropped_file_to_a_report_and_a_trial_balance(shop: Path) -> None
     assert status["batch"] == 1
     assert status["lag_records"] == 0
     assert status["totals"]["sales"]["verdicts"] == {"kept": 2, "duplicate": 1, "quarantined": 1}
+    listed = tapeline(shop, "quarantine", "list", "-p", "pipeline.py", "--json")
+    (broken_sale,) = json.loads(listed.stdout)
+    assert broken_sale["reasons"] == ["money is above zero"]
+    shown = tapeline(shop, "quarantine", "show", broken_sale["position"], "-p", "pipeline.py")
+    assert "3,north,-1" in shown.stdout
+    nothing = tapeline(shop, "quarantine", "dismiss", "-p", "pipeline.py")
+    assert nothing.returncode == 2  # nothing said does not mean everything
+    why = tapeline(shop, "why", "by_shop", "north", "-p", "pipeline.py")
+    assert "monday.csv line 2" in why.stdout
+    moved = tapeline(shop, "changes", "--since", "2020-01-01", "-p", "pipeline.py", "--json")
+    assert [row["old"] for row in json.loads(moved.stdout)] == [None, None]
     audit = tapeline(shop, "audit", "pipeline.py", "--full", "--json")
     assert audit.returncode == 0
     assert json.loads(audit.stdout)["balances"] is True

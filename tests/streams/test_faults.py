@@ -21,6 +21,7 @@ import pytest
 from tapeline import OperationError
 from tapeline.books import Books
 from tapeline.run.runner import Runner
+from tapeline.run.tape import Tape
 from tapeline.settings import FlowSettings, NotifySettings, Settings, SuperviseSettings
 from tapeline.testing import Trial
 from tapeline.watch.audit import audit
@@ -112,6 +113,32 @@ def test_a_source_that_disappears_is_told_and_goes_on_when_it_returns(
         wait_for(lambda: ("intake of raw", "over") in told(tmp_path))
         runner.stop()
         thread.join()
+    assert told(tmp_path) == [("intake of raw", "began"), ("intake of raw", "over")]
+
+
+def test_an_ingest_that_stops_starts_again(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, plan = telling(tmp_path, settings_for(tmp_path)), counted()
+    books = Books(plan, settings.home("counted"))
+    commit, failures = Tape.commit, iter([True, True])
+
+    def sometimes(tape: Tape, pieces: Any) -> Any:
+        if next(failures, False):
+            raise OSError(5, "Input/output error")
+        return commit(tape, pieces)
+
+    monkeypatch.setattr(Tape, "commit", sometimes)
+    with Runner(plan, settings, session=spark) as runner:
+        thread = threading.Thread(target=runner.run)
+        thread.start()
+        drop(tmp_path, "a", {"word": "all"})
+        wait_for(lambda: counts(books).get("all") == 1)
+        wait_for(lambda: ("ingest of raw", "over") in told(tmp_path))
+        runner.stop()
+        thread.join()
+    assert told(tmp_path) == [("ingest of raw", "began"), ("ingest of raw", "over")]
+    assert balanced(books)
 
 
 def test_10_a_poison_batch_is_named_given_up_and_does_not_stop_the_tape(

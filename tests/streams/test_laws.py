@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from tapeline import Files, Pipeline, Stream, expect_or_drop, expect_or_quarantine
 from tapeline.books import Book
-from tapeline.run import identity
+from tapeline.run import flow, identity
 from tapeline.run.flow import Flow
 from tapeline.testing import Trial
 from tapeline.watch.audit import audit
@@ -189,6 +189,36 @@ def test_a_batch_that_was_interrupted_is_finished_or_computed_again(
     restarted.feed(raw=[record(5), record(9)])
     assert balances(restarted) == expected([1, 2, 5, 6, 1, 5, 9])
     assert all(check.balances for check in audit(restarted.books))
+
+
+@pytest.mark.parametrize("point", ["computed", "staged", "unsure", "decided", "added", "finished"])
+def test_a_batch_that_failed_half_way_is_tried_again_by_the_same_process(
+    fresh: Any, tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = fresh(tmp_path)
+    trial.feed(raw=[record(n) for n in (1, 2)])
+    trial.put("raw", [record(n) for n in (5, 6, 1)])
+    doomed, add = [point], Book.add
+
+    def fail(reached: str) -> None:
+        if doomed == [reached]:
+            doomed.clear()
+            raise OSError(28, "No space left on device")
+
+    def add_then_fail(book: Book, *words: Any) -> None:
+        add(book, *words)
+        fail("unsure")  # the first one is the row that decides: it is there
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flow, "reach", fail)
+        patch.setattr(Book, "add", add_then_fail)
+        with pytest.raises(OSError, match="No space left"):
+            trial.flow.advance()
+        trial.flow.advance()
+    assert balances(trial) == expected([1, 2, 5, 6, 1])
+    trial.feed(raw=[record(5), record(9)])
+    assert balances(trial) == expected([1, 2, 5, 6, 1, 5, 9])
+    assert all(check.balances for check in audit(trial.books, full=True))
 
 
 def test_law_5_new_keys_open_no_file_and_repeats_only_those_of_their_batch(

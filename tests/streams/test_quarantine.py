@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from tapeline import Files, OperationError, Pipeline, Snapshot, Stream, expect_or_quarantine
 from tapeline.books.operator import DISMISS, REDRIVE
+from tapeline.run.rehearsal import rehearse
 from tapeline.testing import Trial
 from tapeline.watch.audit import audit
 from tapeline.watch.history import why
@@ -96,6 +97,21 @@ def test_fixed_reference_data_lets_a_record_in_once_with_its_cause(
     again.feed(raw=[sale("b", item="tea", amount="3", v=2)])
     assert totals(again) == {"tea": (13, 2)}
     assert balanced(again)
+
+
+def test_a_rehearsal_says_what_would_change_and_changes_nothing(
+    trial: Trial, tmp_path: Path
+) -> None:
+    trial.feed(raw=[sale("a", item="mate"), sale("b", item="rum")])
+    (tmp_path / "prices.csv").write_text("item,vat\ntea,7\nmate,19\n")
+    rows = quarantined(trial.books, Filter())
+    found = rehearse(trial.plan, trial.settings, trial.books, rows, None)
+    verdicts = {one["position"]: (one["verdict"], one["reasons"]) for one in found["records"]}
+    assert sorted(verdicts.values()) == [("kept", []), ("quarantined", ["item is known"])]
+    (change,) = found["changes"]
+    assert change["change"] == {"item": "mate", "amount": "10.00", "n": "1", "_entries": "1"}
+    assert totals(trial) == {}
+    assert quarantined(trial.books, Filter()) == rows
 
 
 def test_a_corrected_record_takes_the_place_of_the_broken_one(trial: Trial) -> None:

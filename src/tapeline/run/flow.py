@@ -106,26 +106,33 @@ class Flow:
         self.references = References(plan, self.layout, settings.project)
         # Steps that were prepared for the same plan and references may be given.
         self.steps: Steps = steps or prepare(session, plan, self.references.rows)
+        self.operator = OperatorTape(self.layout.operator)
+        self._batches = 0  # since the start, as far as it matters
+        self._recover()
+
+    def _recover(self) -> None:
+        """Take everything from the books: at the start, and after a batch that failed half-way."""
         self.commits = Commits(self.layout.commits)
         self.books = self._open_books()
         self._refuse_changed_code()
         self._finish_decided()
         self._sweep()
         last = self.commits.last.body if self.commits.last else {}
-        self.position: dict[str, int] = dict.fromkeys(tapes, 0) | {
+        self.position: dict[str, int] = dict.fromkeys(self.tapes, 0) | {
             name: tape["last"] for name, tape in last.get("positions", {}).items()
         }
         self.clocks: dict[str, int] = last.get("clocks", {})
-        self.operator = OperatorTape(self.layout.operator)
         self._acted: int = last.get("acted", 0)
         self.memories = {step.table.name: self._memory(step) for step in self.steps.tables}
-        self._pending = {name: tape.since(self.position[name]) for name, tape in tapes.items()}
+        self._pending = {n: tape.since(self.position[n]) for n, tape in self.tapes.items()}
         self._ahead: tuple[Cut, Future[Begun]] | None = None
-        self._batches = 0  # since the start, as far as it matters
+        self._sound = True  # what is in memory agrees with what is on disk
 
     def offer(self, source: str, batch: TapeBatch) -> None:
-        """A tape batch has been committed."""
-        self._pending[source].append(batch)
+        """A tape batch has been committed; one that is known already is not taken twice."""
+        pending = self._pending[source]
+        if batch.number > (pending[-1].number if pending else self.position[source]):
+            pending.append(batch)
 
     @property
     def waiting(self) -> int:
@@ -151,11 +158,14 @@ class Flow:
             if not self._busy.acquire(blocking=False):
                 return done
             try:
+                if not self._sound:
+                    self._recover()
+                if not self.waiting:
+                    break
                 cut = self._ahead[0] if self._ahead else self._cut({})
+                self._sound = False
                 done.append(self._batch(cut))
-            except BaseException:
-                self._ahead = None
-                raise
+                self._sound = True
             finally:
                 self._busy.release()
         return done

@@ -72,6 +72,8 @@ class Ingest:
     def _on_batch(self, _: DataFrame, number: int, then: Callable[[TapeBatch], None]) -> None:
         if self._previous is not None:
             self._tape.release(self._previous)  # Spark has committed the batch before this one
+        for recovered in self._tape.recover():
+            then(recovered)
         batch = self._tape.commit(self._pieces(number))
         reach("tape_committed")
         self._previous = batch

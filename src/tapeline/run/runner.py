@@ -55,6 +55,7 @@ class Runner:
         self._working = threading.RLock()
         self._given_session = session
         self._failed: TapelineError | None = None
+        self._ended: dict[str, StreamingQuery] = {}
         try:
             self._open(session or build_session(settings, plan.name))
         except BaseException:
@@ -129,7 +130,7 @@ class Runner:
             while taking.is_alive() or self._on_the_way():
                 for query in queries:
                     if not query.isActive:
-                        self._await(query)
+                        raise _end_of(query)
                 if not self.flow.waiting:
                     time.sleep(PAUSE_SECONDS)
                 done += self._advance()
@@ -200,16 +201,18 @@ class Runner:
 
     def _restart(self, name: str, queries: dict[str, StreamingQuery], asap: bool) -> None:
         """An ingest that stopped starts again, later and later; at last the run ends."""
-        part = f"ingest of {name}"
+        part, query = f"ingest of {name}", queries[name]
+        if self._ended.get(name) is not query:  # its end is counted once
+            self._ended[name] = query
+            error = _end_of(query)
+            if self.supervisor.failed(part, error).given_up:
+                raise error
         if self.supervisor.may_try(part):
             try:
-                self._await(queries[name])
-            except OperationError as error:
+                queries[name] = self.ingests[name].start(self._on_tape(name, asap))
+            except Exception as error:
                 if self.supervisor.failed(part, error).given_up:
                     raise
-        incident = self.supervisor.incidents.get(part)
-        if incident is None or self.supervisor.may_try(part):
-            queries[name] = self.ingests[name].start(self._on_tape(name, asap))
 
     def _on_tape(self, name: str, asap: bool) -> Callable[[TapeBatch], None]:
         def then(batch: TapeBatch) -> None:
@@ -287,6 +290,9 @@ class Runner:
         while not self._stop.is_set():
             taken = 0
             for name, intake in self.intakes.items():
+                part = f"intake of {name}"
+                if not self.supervisor.may_try(part):
+                    continue
                 try:
                     # Back pressure: files wait in the drop folder, where they can share a piece.
                     if self.tapes[name].ahead()[0] < self.settings.intake.pieces_ahead:
@@ -294,10 +300,10 @@ class Runner:
                     self.status.dropped[name] = intake.waiting()
                 except (OSError, OperationError) as error:
                     self.status.problems[name] = f"intake: {error}"
-                    self.supervisor.failed(f"intake of {name}", error)
+                    self.supervisor.failed(part, error, forever=True)
                 else:
                     self.status.problems.pop(name, None)
-                    self.supervisor.works(f"intake of {name}")
+                    self.supervisor.works(part)
             if not taken:
                 self._stop.wait(pause)
 
@@ -339,10 +345,9 @@ class Runner:
             self.status.problems.pop("notify", None)
         self.status.write(self.flow, self.failure, running, self._clock())
 
-    @staticmethod
-    def _await(query: StreamingQuery) -> None:
-        query.awaitTermination()
-        failure = query.exception()
-        if failure is not None:
-            text = str(failure).split("JVM stacktrace")[0].strip()
-            raise OperationError(f"ingest stopped: {text}")
+
+def _end_of(query: StreamingQuery) -> OperationError:
+    """Why a query that should run for ever has ended."""
+    failure = query.exception()
+    text = str(failure).split("JVM stacktrace")[0].strip() if failure else "nobody knows why"
+    return OperationError(f"ingest stopped: {text}")

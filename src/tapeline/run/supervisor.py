@@ -64,8 +64,10 @@ class Supervisor:
             not incident.given_up and self._monotonic() >= incident.retry_at
         )
 
-    def failed(self, part: str, error: Exception, where: str = "") -> Incident:
-        """A part failed: wait longer each time, and give up after the limit."""
+    def failed(
+        self, part: str, error: Exception, where: str = "", forever: bool = False
+    ) -> Incident:
+        """A part failed: wait longer each time, and give up after the limit, if there is one."""
         known = self.incidents.get(part)
         said = error if isinstance(error, TapelineError) else OperationError(
             f"{part} failed: {_in_words(error)}"
@@ -81,7 +83,8 @@ class Supervisor:
             incident.error = said
         wait = min(self._settings.max_wait_seconds, 2.0 ** (incident.attempts - 1))
         incident.retry_at = self._monotonic() + wait
-        if incident.attempts >= self._settings.attempts and not incident.given_up:
+        limit = None if forever else self._settings.attempts
+        if limit is not None and incident.attempts >= limit and not incident.given_up:
             incident.given_up = True
             self._tell(incident, "given_up")
         return incident

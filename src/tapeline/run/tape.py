@@ -55,15 +55,21 @@ class Tape:
         self._accepted = layout.intake(source) / "accepted"
         self._batches = Book(layout.tape_batches(source), TAPE_BATCHES, f"tape_batches/{source}")
         self.book = Book(layout.tape(source), PIECE_SCHEMA, f"tape/{source}")
-        self.last_batch = 0
-        self.last_delivery = 0
-        self.records = 0
-        self._listed = Listed()
         self._recover()
 
     @property
     def last_piece(self) -> int:
         return self._listed.through
+
+    def recover(self) -> list[TapeBatch]:
+        """After a commit that failed half-way: what is decided is finished, and given back."""
+        if self._sound:
+            return []
+        before = self.last_batch
+        self._batches.reopen()
+        self.book.reopen()
+        self._recover()
+        return self.since(before)
 
     def commit(self, pieces: Iterable[Path]) -> TapeBatch | None:
         """Put pieces on the tape as one batch; those already there are left out."""
@@ -82,12 +88,14 @@ class Tape:
         }
         batch = _tape_batch(row)
         rows = pa.Table.from_pylist([row], schema=TAPE_BATCHES)
+        self._sound = False
         self._batches.append(rows, batch.number, f"{batch.number:012}.parquet")
         reach("tape_decided")
         self._finish(batch)
         self._batches.shorten()
         self.book.shorten()
         self._note(batch, max((int(d["delivery"]) for d in deliveries), default=0))
+        self._sound = True
         return batch
 
     def read(self, batches: Iterable[TapeBatch]) -> pa.Table:
@@ -148,12 +156,17 @@ class Tape:
         tidy(self.book, settings, flown)
 
     def _recover(self) -> None:
+        self.last_batch = 0
+        self.last_delivery = 0
+        self.records = 0
+        self._listed = Listed()
         rows = self._rows(0)
         for row in rows:
             last = max((int(d["delivery"]) for d in json.loads(row["deliveries"])), default=0)
             self._note(_tape_batch(row), last)
         if rows:
             self._finish(_tape_batch(rows[-1]))
+        self._sound = True  # what is in memory agrees with what is on disk
 
     def _rows(self, since: int) -> list[dict[str, Any]]:
         columns = 'batch, "at", pieces, records, bytes, deliveries'
