@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tapeline.books.delta import NO_HOOKS, read_files
 from tapeline.books.layout import Layout
-from tapeline.books.query import connect, register_table, view_files
+from tapeline.books.query import connect, quoted, register_table, view_files
 from tapeline.declare import Summary
 from tapeline.declare.duration import parse_duration
 
@@ -36,7 +36,7 @@ class Clock:
             return ""
         end = _micros(parse_duration(summary.width))
         final = end + _micros(self.final_after)
-        starts = f"epoch_us(cast({_quoted(summary.time)} as timestamp))"
+        starts = f"epoch_us(cast({quoted(summary.time)} as timestamp))"
         return (
             f", case when max(_clock) >= {starts} + {final} then 'restated' "
             f"when {self.micros} >= {starts} + {final} then 'final' "
@@ -60,20 +60,19 @@ def fold_view(
         return False
     start = _register_balances(connection, layout, summary, batch)
     measures = measures_of(connection, journal, summary)
-    keys = ", ".join(_quoted(name) for name in summary.key)
-    values = ", ".join(_quoted(name) for name in (*measures, "_entries", "_clock"))
+    keys = ", ".join(quoted(name) for name in summary.key)
+    values = ", ".join(quoted(name) for name in (*measures, "_entries", "_clock"))
     rows = f"select {keys}, {values} from {journal} where _batch > {start} and _batch <= {batch}"
     if start:
         rows += f" union all select {keys}, {values} from {summary.name}__balances"
     types = dict(connection.execute(f"select column_name, column_type from (describe {journal})")
                  .fetchall())  # fmt: skip
     sums = ", ".join(
-        f"sum({_quoted(name)})::{types[name]} as {_quoted(name)}"
-        for name in (*measures, "_entries")
+        f"sum({quoted(name)})::{types[name]} as {quoted(name)}" for name in (*measures, "_entries")
     )
     last = ", max(_clock) as _clock" if clock is None else clock.status(summary)
     connection.execute(
-        f"create or replace temp view {_quoted(summary.name)} as "
+        f"create or replace temp view {quoted(summary.name)} as "
         f"select {keys}, {sums}{last} from ({rows}) "
         f"group by {keys} having sum(_entries) > 0 order by {keys}"
     )
@@ -126,7 +125,3 @@ def _plain(table: pa.Table) -> pa.Table:
 
 def _micros(length: timedelta) -> int:
     return length // timedelta(microseconds=1)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -68,6 +68,11 @@ def view_files(connection: duckdb.DuckDBPyConnection, name: str, files: list[str
     )
 
 
+def quoted(name: str) -> str:
+    """A column's name as SQL writes it, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def rows_of(
     folder: Path, columns: str, since: int = 0, until: int = LAST_BATCH
 ) -> list[dict[str, Any]]:

@@ -33,10 +33,8 @@ class Cut:
 
     def clock(self, plan: Plan, summary: Summary) -> int:
         """The highest event time so far of the records behind a summary, in microseconds."""
-        name = summary.stream
-        while plan.pipeline.tables[name].stream in plan.pipeline.tables:
-            name = plan.pipeline.tables[name].stream
-        return int(self.body.get("clocks", {}).get(name, -(2**63)))
+        entry = plan.entry_of(summary.stream).name
+        return int(self.body.get("clocks", {}).get(entry, -(2**63)))
 
 
 class Books:
@@ -107,9 +105,7 @@ class Books:
         whose key has no lower version, or a deletion of a key that never came, is unmatched.
         """
         self._check_table(table)
-        keyed = self.plan.pipeline.tables[table]
-        while keyed.stream in self.plan.pipeline.tables:
-            keyed = self.plan.pipeline.tables[keyed.stream]
+        keyed = self.plan.entry_of(table)
         if keyed.sequence_by is None:
             raise OperationError(f"'{keyed.name}' has no sequence_by: nothing can be unmatched.")
         with connect() as connection:

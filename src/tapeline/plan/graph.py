@@ -22,11 +22,12 @@ class Plan:
     def name(self) -> str:
         return self.pipeline.name
 
-    def source_of(self, table: Table) -> str:
-        """The source whose records a table's records are."""
-        while table.stream in self.pipeline.tables:
-            table = self.pipeline.tables[table.stream]
-        return table.stream
+    def entry_of(self, table: str) -> Table:
+        """The table through which a table's records entered: the one that reads their source."""
+        found = self.pipeline.tables[table]
+        while found.stream in self.pipeline.tables:
+            found = self.pipeline.tables[found.stream]
+        return found
 
 
 def resolve(pipeline: Pipeline) -> Plan:

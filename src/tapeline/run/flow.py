@@ -347,10 +347,7 @@ class Flow:
 
     def _clock_of(self, table: str) -> int:
         """The highest event time before this batch, of the table where the records entered."""
-        step = self.plan.pipeline.tables[table]
-        while step.stream in self.plan.pipeline.tables:
-            step = self.plan.pipeline.tables[step.stream]
-        return self.clocks.get(step.name, BEGINNING)
+        return self.clocks.get(self.plan.entry_of(table).name, BEGINNING)
 
     def _stage(self, table: str, rows: pa.Table, number: int) -> list[Future[Staged]]:
         """Write an output as a Parquet file, fsynced, not yet in any table."""

@@ -23,7 +23,7 @@ from tapeline.books.commits import read_commits
 from tapeline.books.delta import read_files
 from tapeline.books.fold import measures_of
 from tapeline.books.proof import hash_of, listed_hash
-from tapeline.books.query import connect, register_table, view_files
+from tapeline.books.query import connect, quoted, register_table, view_files
 from tapeline.books.schemas import TAPE_LEAF
 from tapeline.declare import Summary, Table
 
@@ -124,7 +124,7 @@ class _Look:
         rows = [
             dict(zip(names, row, strict=True))
             for row in self._connection.execute(
-                f"select {', '.join(_quoted(n) for n in names)} from listed "
+                f"select {', '.join(quoted(n) for n in names)} from listed "
                 f"where batch between {first} and {last} order by batch"
             ).fetchall()
         ]
@@ -170,7 +170,7 @@ class _Look:
 
     def _tape_hash(self, pieces: list[int]) -> str:
         """The hash of what the tape holds of some pieces."""
-        names = ", ".join(_quoted(f.name) for f in TAPE_LEAF if f.name != "ordinal")
+        names = ", ".join(quoted(f.name) for f in TAPE_LEAF if f.name != "ordinal")
         listed = ", ".join(map(str, pieces)) or "null"
         rows = self._connection.sql(f"select {names} from tape where part in ({listed})")
         return hash_of(rows.to_arrow_table())
@@ -233,7 +233,7 @@ class _Look:
             {b: one.get("counted", 0) + one.get("left_out", 0) for b, one in facts.items()},
         )
         for measure in measures_of(self._connection, journal, summary):
-            column = _quoted(measure)
+            column = quoted(measure)
             ours = self._sums(journal, f"sum({column})")
             shares = f"sum(case when _sign > 0 then {column} else -{column} end)"
             yield self._compared(
@@ -259,7 +259,7 @@ class _Look:
         if not files:
             return
         view_files(self._connection, "balances", [path for path, _, _ in files])
-        sums = ", ".join(f"sum({_quoted(m)})" for m in measures)
+        sums = ", ".join(f"sum({quoted(m)})" for m in measures)
         ((batch, entries, *totals),) = self._connection.execute(
             f"select max(_batch), sum(_entries), {sums} from balances"
         ).fetchall()
@@ -330,7 +330,3 @@ def _portions(batches: list[int], rows: dict[int, Any]) -> Iterator[list[int]]:
 
 def _equal(what: str, wrong: int | None) -> Check:
     return Check(what, "equal", "equal" if wrong is None else "different", wrong)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -12,7 +12,7 @@ import duckdb
 
 from tapeline.books import Books
 from tapeline.books.fold import measures_of
-from tapeline.books.query import connect, register_table
+from tapeline.books.query import connect, quoted, register_table
 from tapeline.books.reader import Cut
 from tapeline.declare import Summary
 from tapeline.errors import OperationError, did_you_mean
@@ -52,7 +52,7 @@ def why(books: Books, name: str, key: Sequence[str], limit: int = RECORDS) -> li
         register_table(connection, "links", books.layout.links(name), (0, cut.batch))
         measures = measures_of(connection, "j", summary)
         where, values = _key_condition(connection, summary, key)
-        columns = ", ".join(_quoted(m) for m in measures)
+        columns = ", ".join(quoted(m) for m in measures)
         rows = connection.execute(
             f"select _batch, _cause, _entries, {columns} from j "
             f"where {where} and _batch <= {cut.batch} order by _batch, _cause",
@@ -93,14 +93,14 @@ def _changed(books: Books, summary: Summary, then: Cut, now: Cut) -> list[Row]:
         if not register_table(connection, "j", folder, (0, now.batch)):
             return []
         measures = measures_of(connection, "j", summary)
-        key = ", ".join(_quoted(k) for k in summary.key)
+        key = ", ".join(quoted(k) for k in summary.key)
         old = ", ".join(
-            f"sum({_quoted(m)}) filter (_batch <= {then.batch}) as {_quoted('old_' + m)}, "
-            f"sum({_quoted(m)}) as {_quoted('new_' + m)}"
+            f"sum({quoted(m)}) filter (_batch <= {then.batch}) as {quoted('old_' + m)}, "
+            f"sum({quoted(m)}) as {quoted('new_' + m)}"
             for m in measures
         )
         differs = " or ".join(
-            f"coalesce({_quoted('old_' + m)}, 0) <> {_quoted('new_' + m)}" for m in measures
+            f"coalesce({quoted('old_' + m)}, 0) <> {quoted('new_' + m)}" for m in measures
         )
         rows = connection.execute(
             f"select * from (select {key}, {old}, "
@@ -138,7 +138,7 @@ def _key_condition(
             .fetchall()  # fmt: skip
         if known[0]:
             raise OperationError(f"'{value}' is no {types[name].lower()} for the key '{name}'.")
-    parts = [f"{_quoted(name)} = cast(? as {types[name]})" for name in summary.key]
+    parts = [f"{quoted(name)} = cast(? as {types[name]})" for name in summary.key]
     return " and ".join(parts), list(key)
 
 
@@ -167,7 +167,7 @@ def _records(
     """The records behind each revision: their share, their key, and where they came from."""
     where, values = key
     rows = connection.execute(
-        f"select * exclude ({', '.join(_quoted(k) for k in summary.key)}) from links "
+        f"select * exclude ({', '.join(quoted(k) for k in summary.key)}) from links "
         f"where {where} and _batch <= {cut.batch} order by _batch, _position",
         values,
     )
@@ -200,9 +200,7 @@ def _keys(
     connection: duckdb.DuckDBPyConnection, books: Books, summary: Summary, batches: tuple[int, int]
 ) -> dict[tuple[str, int, int, int], str]:
     """The keys of records, as the table where they entered knows them."""
-    table = books.plan.pipeline.tables[summary.stream]
-    while table.stream in books.plan.pipeline.tables:
-        table = books.plan.pipeline.tables[table.stream]
+    table = books.plan.entry_of(summary.stream)
     if not register_table(connection, "r", books.layout.register(table.name), batches):
         return {}
     rows = connection.execute(
@@ -235,7 +233,3 @@ def _lines(
             if (part, at) in places:
                 found[source, part, at] = {"delivery": names.get(delivery), "line": line}
     return found
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
