@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, localcontext
@@ -108,10 +108,12 @@ class Flow:
         self.steps: Steps = steps or prepare(session, plan, self.references.rows)
         self.operator = OperatorTape(self.layout.operator)
         self._batches = 0  # since the start, as far as it matters
+        self._writing: list[Future[Staged]] = []
         self._recover()
 
     def _recover(self) -> None:
         """Take everything from the books: at the start, and after a batch that failed half-way."""
+        wait(self._writing)  # a file of the failed batch must not appear under the next one
         self.commits = Commits(self.layout.commits)
         self.books = self._open_books()
         self._refuse_changed_code()
@@ -356,7 +358,11 @@ class Flow:
             found = self.books[table].stage(f"batch-{number:012}.parquet", rows, number)
             return Staged(table, found.name, found.rows, found.size, number, hash_of(rows))
 
-        return [self._pool.submit(stage)] if rows.num_rows else []
+        if not rows.num_rows:
+            return []
+        self._writing = [one for one in self._writing if not one.done()]
+        self._writing.append(self._pool.submit(stage))
+        return self._writing[-1:]
 
     def _body(self, cut: Cut, computed: Computed, staged: list[Staged]) -> dict[str, Any]:
         ranges = {
