@@ -22,6 +22,9 @@ ALL = {
     "live_latency": (0.5, 3),
     "catch_up": (1.0, 3),
     "history": (1.0, 1),
+    "hundred_days": (1.0, 1),
+    "corrections": (0.5, 3),
+    "recovery": (0.3, 1),
     "soak": (1.0, 1),
     "small_files": (1.0, 1),
 }

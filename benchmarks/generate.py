@@ -46,6 +46,7 @@ SHAPES = {
     "million": Shape(1_000_000, files_per_day=100),
     "stream": Shape(60_000, lines_per_file=200),
     "history": Shape(200_000, days=21, lines_per_file=10_000),
+    "hundred_days": Shape(20_000, days=101, lines_per_file=10_000),
     "day1": Shape(200_000, lines_per_file=10_000),
 }
 

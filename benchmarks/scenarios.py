@@ -6,6 +6,7 @@ an arm whose sums differ from the truth has no number.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,10 +16,13 @@ from typing import Any
 
 from benchmarks import latency
 from benchmarks.generate import Input, bench_folder, make
-from benchmarks.measure import run, running
+from benchmarks.measure import run, running, start
 from benchmarks.ours import SummaryTotal
+from tapeline.books.commits import read_commits
 
 LIMIT_SECONDS = 900.0
+# Java is warm by then.
+KILLED_BATCH = 12
 Facts = dict[str, Any]
 
 
@@ -173,6 +177,83 @@ def history(scale: float, rounds: int) -> Facts:
     }
 
 
+def hundred_days(scale: float, rounds: int) -> Facts:
+    """Do look-ups cost more with history? Repeats and corrections on top of 1 and of 100 days."""
+    made = make("hundred_days", scale, corrections=0.005)
+    found: dict[str, list[float]] = {"days_1": [], "days_100": []}
+    more: list[Facts] = []
+    for _ in range(rounds):
+        for days in (1, 100):
+            one = ours("history", made, "--days", str(days), "--warm-up", "30", "--batches", "60")
+            found[f"days_{days}"].append(one["flow_ms_p50"])
+            more.append(one)
+    return {
+        "unit": "ms, median of a batch of 200",
+        **found,
+        "ratio": _ratio(found["days_100"], found["days_1"]),
+        "runs": more,
+    }
+
+
+def corrections(scale: float, rounds: int) -> Facts:
+    """What do corrections cost? A backlog with 0.5 % corrections against one without."""
+    plain, corrected = make("million", scale), make("million", scale, corrections=0.005)
+    found: dict[str, list[float]] = {"without": [], "with": []}
+    for _ in range(rounds):
+        for name, made in (("without", plain), ("with", corrected)):
+            one = right(ours("once", made), made)
+            found[name].append(round(made.lines / one["seconds_from_ready"], 1))
+    return {
+        "unit": "records a second, from ready",
+        **found,
+        "ratio": _ratio(found["with"], found["without"]),
+    }
+
+
+def recovery(scale: float, rounds: int) -> Facts:
+    """How soon after a kill is the flow where it was? In ordinary batches beyond a plain start."""
+    made = make("million", scale)
+    found: dict[str, list[float]] = {"computed": [], "decided": [], "tape_decided": []}
+    more: list[Facts] = []
+    for _ in range(rounds):
+        for point, values in found.items():
+            one = _killed_and_started_again(made, point)
+            values.append(one["ordinary_batches"])
+            more.append(one)
+    return {
+        "unit": "ordinary batches beyond a start with nothing to do, killed at this point",
+        **found,
+        "most": max(max(values) for values in found.values()),
+        "runs": more,
+    }
+
+
+def _killed_and_started_again(made: Input, point: str) -> Facts:
+    with fresh_root(f"ours-killed-{point}") as root:
+        places = ["--root", str(root), "--reference", str(made.reference)]
+        log = bench_folder() / "logs" / "ours-killed.log"
+        arguments = ["benchmarks.ours", "once", *places, "--drop", str(made.drop)]
+        small = {"TAPELINE_FLOW_RECORDS_PER_BATCH": "10000"}
+        doomed = start(arguments, log, TAPELINE_FAILPOINTS=f"{point}={KILLED_BATCH}", **small)
+        doomed.child.wait(LIMIT_SECONDS)
+        doomed.ended()
+        rows = read_commits(root / "books" / "trades" / "commits")
+        bodies = [json.loads(row["body"]) for row in rows if row["event"] == "decided"]
+        ordinary = median(body["milliseconds"] for body in bodies[-5:]) / 1000
+        at_work = len(bodies) + (point != "decided")
+        again = arm("benchmarks.ours", "reach", *places, "--batches", str(at_work))
+        arm("benchmarks.ours", "once", *places, "--drop", str(made.drop))
+        plain = arm("benchmarks.ours", "reach", *places, "--batches", "0")
+    return {
+        "point": point,
+        "batch": at_work,
+        "ordinary_batch_seconds": ordinary,
+        "reached_seconds": again["reached"],
+        "plain_start_seconds": plain["ready"],
+        "ordinary_batches": round((again["reached"] - plain["ready"]) / ordinary, 2),
+    }
+
+
 def soak(scale: float, rounds: int) -> Facts:
     """Do files, logs and the time per batch stay bounded over 1,000 small batches?"""
     made = make("stream", 1.0)
@@ -219,6 +300,9 @@ QUESTIONS: dict[str, Callable[[float, int], Facts]] = {
     "live_latency": live_latency,
     "catch_up": catch_up,
     "history": history,
+    "hundred_days": hundred_days,
+    "corrections": corrections,
+    "recovery": recovery,
     "soak": soak,
     "small_files": small_files,
 }

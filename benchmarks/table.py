@@ -19,6 +19,9 @@ BARS = {
         ("against_batch_sums", "of the time of a batch job that only sums", "at most 2.5"),
     ],
     "history": [("ratio", "20 days of history against 1", "at most 1.25")],
+    "hundred_days": [("ratio", "100 days of history against 1", "flat")],
+    "corrections": [("ratio", "of the throughput without corrections", "above 0.8")],
+    "recovery": [("most", "ordinary batches beyond a plain start", "at most 3")],
     "soak": [("drift", "last hundred batches against the second", "at most 1.1")],
 }
 

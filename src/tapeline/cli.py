@@ -135,7 +135,7 @@ def run(
             facts = {
                 "batches": len(done),
                 "records": sum(p.records for p in done),
-                "batch": runner.flow.commits.published_batch,
+                "batch": runner.flow.published_batch,
             }
         else:
             if not as_json:
@@ -144,7 +144,7 @@ def run(
                 runner.run(interval, seconds)
             except KeyboardInterrupt:
                 runner.stop()
-            facts = {"batch": runner.flow.commits.published_batch}
+            facts = {"batch": runner.flow.published_batch}
             if runner.failure is not None:
                 raise runner.failure
     if as_json:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from tapeline import Files, Pipeline, Stream, expect_or_quarantine
 from tapeline.books import Books
 from tapeline.plan import resolve
-from tapeline.run import flow, tape
+from tapeline.run import flow, ledger, tape
 from tapeline.run.failpoints import POINTS
 from tapeline.run.runner import Runner
 from tapeline.settings import Settings
@@ -243,6 +243,7 @@ def test_binance_is_exact_in_its_order_of_arrival_cut_and_killed_at_random(
 
     monkeypatch.setattr(flow, "reach", reach)
     monkeypatch.setattr(tape, "reach", reach)
+    monkeypatch.setattr(ledger, "reach", reach)
     trial = Trial(market(), tmp_path, clock=lambda: moment[0])
     deaths = 0
     while lines:

@@ -48,7 +48,7 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         trial.feed(raw=[record(key, version) for key, version in batch])
     write_balances(trial.flow.layout, trial.plan.pipeline.summaries["totals"], CHANGED_BATCH)
     if request.param == "compacted":
-        for book in (*trial.flow.books.values(), trial.flow.commits.book):
+        for book in (*trial.flow.ledger.books.values(), trial.flow.ledger.commits.book):
             tidy(book, HousekeepingSettings(removed_files_hours=0))
         trial.tapes["raw"].tidy(HousekeepingSettings(removed_files_hours=0), flown=True)
     assert wrong(trial) == []

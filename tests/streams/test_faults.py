@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -17,16 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake.exceptions import DeltaError
 
 from tapeline import OperationError
 from tapeline.books import Books
+from tapeline.run import ledger
 from tapeline.run.runner import Runner
 from tapeline.run.tape import Tape
 from tapeline.settings import FlowSettings, NotifySettings, Settings, SuperviseSettings
 from tapeline.testing import Trial
 from tapeline.watch.audit import audit
 from tapeline.watch.status import read_status
-from tests.streams.test_corrections import pipeline, record
+from tests.streams.test_corrections import expected, pipeline, record
 from tests.streams.test_runner import counted, counts, drop, settings_for, wait_for
 
 RETRIES = SuperviseSettings(attempts=100, max_wait_seconds=0.5)
@@ -187,6 +190,23 @@ def test_a_checkpoint_is_disposable(fault: str, tmp_path: Path, spark: Any) -> N
     assert balanced(books)
 
 
+def test_17_an_old_checkpoint_that_comes_back_repeats_nothing(tmp_path: Path, spark: Any) -> None:
+    settings, plan = settings_for(tmp_path), counted()
+    books = Books(plan, settings.home("counted"))
+    checkpoint = settings.home("counted") / "checkpoints" / "raw"
+    for name in "abc":
+        drop(tmp_path, name, {"word": "all"})
+        with Runner(plan, settings, session=spark) as runner:
+            runner.run_once()
+        if name == "a":
+            shutil.copytree(checkpoint, tmp_path / "old")
+        if name == "b":
+            shutil.rmtree(checkpoint)
+            shutil.copytree(tmp_path / "old", checkpoint)
+    assert counts(books) == {"all": 3}
+    assert balanced(books)
+
+
 def test_18_a_foreign_checkpoint_is_refused(tmp_path: Path, spark: Any) -> None:
     settings, plan = settings_for(tmp_path), counted()
     with Runner(plan, settings, session=spark) as runner:
@@ -233,9 +253,77 @@ def test_20_a_torn_commit_is_named(kept: Trial, tmp_path: Path) -> None:
         Trial(pipeline(), tmp_path, like=kept)
 
 
+def test_23_a_broken_log_checkpoint_is_done_without(kept: Trial, tmp_path: Path) -> None:
+    kept.flow.ledger.books["silver/rows"].checkpoint()
+    log = kept.flow.layout.home / "silver/rows/_delta_log"
+    (checkpoint,) = log.glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:50])
+    again = Trial(pipeline(), tmp_path, like=kept)
+    assert again.verdicts("rows") == {"kept": 2, "applied": 1}
+    assert balanced(again.books)
+
+
+def test_25_a_disk_that_cannot_keep_its_promise_decides_nothing(
+    kept: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.put("raw", [record(9, 1)])
+    before = kept.books.cut().batch
+
+    def fail(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            kept.flow.advance()
+    assert kept.books.cut().batch == before
+    kept.flow.advance()
+    assert kept.books.cut().batch == before + 1
+    assert balanced(kept.books)
+
+
+def test_12_books_of_a_newer_version_are_left_alone(
+    kept: Trial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "SHAPE", ledger.SHAPE + 1)
+        kept.feed(raw=[record(9, 1)])
+    with pytest.raises(OperationError, match="STATE_VERSION"):
+        Trial(pipeline(), tmp_path, like=kept)
+
+
+def test_5_two_writers_keep_the_books_right_even_if_the_lock_fails(
+    tmp_path: Path, spark: Any
+) -> None:
+    one = Trial(pipeline(), tmp_path)
+    for key in range(12):
+        one.put("raw", [record(key, 2), record(key, 1)])
+    two = Trial(pipeline(), tmp_path, like=one)
+
+    def work(trial: Trial) -> None:
+        for _ in range(200):
+            try:
+                if not trial.flow.advance(limit=1):
+                    break
+            except (OperationError, OSError, DeltaError):
+                continue
+
+    threads = [threading.Thread(target=work, args=(trial,)) for trial in (one, two)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    after = Trial(pipeline(), tmp_path, like=one)
+    after.flow.advance()
+    *_, verdicts = expected([(key, version) for key in range(12) for version in (2, 1)])
+    assert after.verdicts("rows") == dict(verdicts)
+    assert balanced(after.books)
+
+
 def test_29_a_table_rolled_back_whose_file_is_gone_is_named(kept: Trial, tmp_path: Path) -> None:
     last_entry(kept, "silver/rows").unlink()
-    (kept.flow.layout.home / "silver/rows/batch-000000000003.parquet").unlink()
+    (lost,) = (kept.flow.layout.home / "silver/rows").glob("batch-000000000003-*.parquet")
+    lost.unlink()
     with pytest.raises(OperationError, match=r"TABLE_BEHIND.*batch 3"):
         Trial(pipeline(), tmp_path, like=kept)
 
@@ -253,6 +341,32 @@ def test_83_a_clock_that_jumps_back_changes_no_order(tmp_path: Path, spark: Any)
     assert len(trial.books.read("rows", published[1]).to_pylist()) >= 0
     assert trial.verdicts("rows") == {"kept": 2, "applied": 1}
     assert balanced(trial.books)
+
+
+@pytest.mark.spark
+def test_6_a_paused_process_keeps_its_lock(tmp_path: Path) -> None:
+    from tests.streams.test_command_line import COMMAND, ENVIRONMENT, PIPELINE, tapeline
+
+    (tmp_path / "inbox").mkdir()
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    status = tmp_path / "tapeline-data" / "sales" / "status.json"
+    first = subprocess.Popen(
+        [*COMMAND, "run", "pipeline.py"], cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL
+    )
+    try:
+        wait_for(lambda: read_status(status) is not None)
+        first.send_signal(signal.SIGSTOP)
+        second = tapeline(tmp_path, "run", "pipeline.py", "--once")
+        first.send_signal(signal.SIGCONT)
+        (tmp_path / "inbox" / "a.csv").write_text("id,shop,money\n1,north,2\n")
+        wait_for(lambda: (read_status(status) or {}).get("batch") == 1)
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(60) == 0
+    finally:
+        first.kill()
+        first.wait()
+    assert second.returncode == 3
+    assert "ALREADY_RUNNING" in second.stderr
 
 
 @pytest.mark.spark

@@ -20,8 +20,9 @@ from pyspark.sql import functions as F
 
 from tapeline import Files, Pipeline, Stream, expect_or_drop, expect_or_quarantine
 from tapeline.books import Book
-from tapeline.run import flow, identity
+from tapeline.run import flow, identity, ledger
 from tapeline.run.flow import Flow
+from tapeline.run.ledger import Ledger
 from tapeline.testing import Trial
 from tapeline.watch.audit import audit
 
@@ -146,10 +147,10 @@ def test_law_2_the_audit_names_the_table_and_batch_of_a_lost_row(fresh: Any) -> 
         trial.feed(raw=[record(4 * number + 1), record(4 * number + 2)])
     assert all(check.balances for check in audit(trial.books))
     # A stranger doubles the rows of batch 2 behind the flow's back.
-    book: Book = trial.flow.books["silver/rows"]
+    book: Book = trial.flow.ledger.books["silver/rows"]
     rows = trial.books.register("rows").to_pylist()
     table = trial.books.register("rows").filter([row["_batch"] == 2 for row in rows])
-    book.append(table, 2, "stranger.parquet", version=10**15)
+    book.append(table, 2, "stranger", version=10**15)
     assert all(check.balances for check in audit(trial.books))  # only what is new
     wrong = [check for check in audit(trial.books, full=True) if not check.balances]
     assert wrong[0].what == "rows: verdicts = records of raw"
@@ -160,8 +161,8 @@ def test_law_3_writing_twice_equals_writing_once(fresh: Any) -> None:
     trial = fresh()
     trial.feed(raw=[record(n) for n in (1, 2, 5, 6)])
     before = balances(trial)
-    decision = trial.flow.commits.last
-    trial.flow._finish(decision)
+    decision = trial.flow.ledger.commits.last
+    trial.flow.ledger.finish(decision)
     tape = trial.tapes["raw"]
     accepted = trial.flow.layout.intake("raw") / "accepted" / f"{1:012}.parquet"
     assert tape.commit([accepted]) is None
@@ -169,9 +170,11 @@ def test_law_3_writing_twice_equals_writing_once(fresh: Any) -> None:
     assert all(check.balances for check in audit(trial.books))
 
 
-@pytest.mark.parametrize("point", ["_stage", "_remember", "_finish"])
+@pytest.mark.parametrize(
+    ("part", "point"), [(Flow, "_stage"), (Flow, "_remember"), (Ledger, "finish")]
+)
 def test_a_batch_that_was_interrupted_is_finished_or_computed_again(
-    fresh: Any, tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch
+    fresh: Any, tmp_path: Path, part: type, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = fresh(tmp_path)
     trial.feed(raw=[record(n) for n in (1, 2)])
@@ -180,7 +183,7 @@ def test_a_batch_that_was_interrupted_is_finished_or_computed_again(
         raise RuntimeError("the power went")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Flow, point, fail)
+        patch.setattr(part, point, fail)
         with pytest.raises(RuntimeError, match="the power went"):
             trial.feed(raw=[record(n) for n in (5, 6, 1)])
     restarted = fresh(tmp_path)
@@ -211,6 +214,7 @@ def test_a_batch_that_failed_half_way_is_tried_again_by_the_same_process(
 
     with monkeypatch.context() as patch:
         patch.setattr(flow, "reach", fail)
+        patch.setattr(ledger, "reach", fail)
         patch.setattr(Book, "add", add_then_fail)
         with pytest.raises(OSError, match="No space left"):
             trial.flow.advance()

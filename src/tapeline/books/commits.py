@@ -93,7 +93,7 @@ class Commits:
             "body": [body],
         }
         version = decision.version * 2 + (event == "published")
-        name = f"{decision.batch:012}-{event}.parquet"
+        name = f"{decision.batch:012}-{event}"
         self.book.append(pa.table(values, schema=COMMITS), decision.batch, name, version)
 
 

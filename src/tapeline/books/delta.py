@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,13 +21,14 @@ from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
-from tapeline.books.durable import sync
+from tapeline.books.durable import make_folder, sync
 from tapeline.errors import OperationError
 
 # Housekeeping makes checkpoints and cleans the log between batches, never inside a commit.
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 # A handle's commits take longer with every version since it was opened: 7 ms, 50 ms after 240.
 COMMITS_PER_HANDLE = 20
+CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.parquet")
 # Columns whose values hardly repeat: a dictionary of them would be thrown away again.
 UNIQUE = {"_position", "_key", "_key_hash", "_content_hash", "_raw", "raw", "body", "hash"}
 
@@ -54,10 +59,13 @@ class Book:
         self._delta_schema = DeltaSchema.from_arrow(schema)
         self._repeating = [n for n in schema.names if n not in UNIQUE] + ["_position.source"]
         self._opened_at = self.table.version()
+        # A process that died may have left what is there but not yet durable.
+        self.settle(self._opened_at - 1)
+        sync(folder.parent)
 
     def stage(self, name: str, rows: pa.Table, batch: int) -> Staged:
-        """Write rows beside the table's files; written twice under one name is written once."""
-        path = self.folder / name
+        """Write rows beside the table's files, under a name that no other process can take."""
+        path = self.folder / f"{name}-{uuid4().hex[:12]}.parquet"
         partial = path.with_suffix(".partial")
         rows = rows.cast(self.schema)
         with partial.open("wb") as file:
@@ -74,7 +82,7 @@ class Book:
             os.fsync(file.fileno())
         partial.replace(path)
         sync(self.folder)
-        return Staged(self.folder.name, name, rows.num_rows, path.stat().st_size, batch)
+        return Staged(self.folder.name, path.name, rows.num_rows, path.stat().st_size, batch)
 
     def holds(self, version: int) -> bool:
         """Whether the commit under this transaction version is in the table."""
@@ -95,7 +103,9 @@ class Book:
             post_commithook_properties=NO_HOOKS,
         )
         self.table.update_incremental()
-        self._sync_log()
+        log = self.folder / "_delta_log"
+        sync(log / f"{self.table.version():020}.json")
+        sync(log)
 
     def append(self, rows: pa.Table, batch: int, name: str, version: int | None = None) -> None:
         """Stage and add in one go, under the batch's number unless a version is given."""
@@ -106,51 +116,78 @@ class Book:
     def shorten(self) -> None:
         """Between batches: a log checkpoint and a fresh handle keep commits quick."""
         if self.table.version() - self._opened_at >= COMMITS_PER_HANDLE:
-            self.table.create_checkpoint()
+            self.checkpoint()
             self.reopen()
+
+    def checkpoint(self) -> None:
+        """Sum up the log in one file, durably: entries before it may then be removed."""
+        self.table.create_checkpoint()
+        log = self.folder / "_delta_log"
+        for written in (*_checkpoints(log)[-1:], log / "_last_checkpoint", log):
+            sync(written)
+
+    def settle(self, since: int) -> None:
+        """Sync what delta-rs wrote behind a version: it does not do so by itself."""
+        log = self.folder / "_delta_log"
+        for version in range(max(since + 1, 0), self.table.version() + 1):
+            entry = log / f"{version:020}.json"
+            if not entry.exists():
+                continue  # it was trimmed, so a durable checkpoint holds it
+            for action in map(json.loads, entry.read_text().splitlines()):
+                if "add" in action:
+                    with suppress(FileNotFoundError):  # the audit and readers name what is missing
+                        sync(self.folder / unquote(action["add"]["path"]))
+            sync(entry)
+        for folder in (log, self.folder):
+            sync(folder)
 
     def reopen(self) -> None:
         self.table = DeltaTable(str(self.folder))
         self._opened_at = self.table.version()
 
-    def _sync_log(self) -> None:
-        """delta-rs does not fsync: a promise is kept on disk, not in a cache."""
-        log = self.folder / "_delta_log"
-        sync(log / f"{self.table.version():020}.json")
-        sync(log)
-
 
 File = tuple[str, int | None, int | None]
+
+
+@dataclass
+class Followed:
+    """A table that this process has opened for reading, as far as it has looked."""
+
+    table: DeltaTable
+    log: int  # the inode of its log: another one is another table in the same place
+    version: int
+    files: list[File]
+
+
 # Opening a table costs many times what following it does: readers of a process share handles.
-_followed: dict[str, tuple[DeltaTable, int, list[File]]] = {}
+_followed: dict[Path, Followed] = {}
 _following = threading.Lock()
 
 
 def read_files(folder: Path) -> list[File]:
     """The live files of a table now, with the lowest and highest batch in each, if known."""
-    name = str(folder)
     with _following:
-        known = _followed.get(name)
         try:
-            table = known[0] if known else DeltaTable(name)
-            if known:
-                table.update_incremental()
-        except (TableNotFoundError, DeltaError, OSError):
-            _followed.pop(name, None)
-            return _first_look(folder)
-        if known is None or known[1] != table.version():
-            _followed[name] = (table, table.version(), files_of(table, folder))
-        return _followed[name][2]
-
-
-def _first_look(folder: Path) -> list[File]:
-    try:
-        table = DeltaTable(str(folder))
-    except TableNotFoundError:
-        return []
-    files = files_of(table, folder)
-    _followed[str(folder)] = (table, table.version(), files)
-    return files
+            log = os.stat(folder / "_delta_log").st_ino
+        except FileNotFoundError:
+            _followed.pop(folder, None)
+            return []
+        known = _followed.get(folder)
+        if known is not None and known.log == log:
+            try:
+                known.table.update_incremental()
+            except (TableNotFoundError, DeltaError, OSError):
+                known = None
+        if known is None or known.log != log:
+            try:
+                table = DeltaTable(str(folder))
+            except TableNotFoundError:
+                return []
+            known = _followed[folder] = Followed(table, log, -1, [])
+        if known.version != known.table.version():
+            known.files = files_of(known.table, folder)
+            known.version = known.table.version()
+        return known.files
 
 
 def files_of(table: DeltaTable, base: Path) -> list[File]:
@@ -175,11 +212,14 @@ def within(files: Iterable[tuple[str, int | None, int | None]], first: int, last
 
 def _open_or_create(folder: Path, schema: pa.Schema) -> DeltaTable:
     _refuse_empty_log(folder)
+    _undo_torn_compaction(folder)
     try:
         return DeltaTable(str(folder))
     except TableNotFoundError:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except DeltaError as error:
+        if _set_checkpoint_aside(folder):
+            return _open_or_create(folder, schema)
         raise OperationError(
             f"COMMIT_CORRUPT: the log of {folder} cannot be read: {error}. Restore this table from "
             "a backup; 'tapeline audit --full' then says whether it is whole."
@@ -203,6 +243,61 @@ def _refuse_empty_log(folder: Path) -> None:
                 f"COMMIT_EMPTY: {entry} has no bytes, as a power cut leaves it. Remove that file "
                 "if it is the last one: the flow then finishes the batch, or says what is missing."
             )
+
+
+def _undo_torn_compaction(folder: Path) -> None:
+    """Take back a last entry that only puts files together, if the power went before they were.
+
+    What it replaced is removed only after it is durable, so nothing is lost.
+    """
+    log = folder / "_delta_log"
+    entries = sorted(log.glob("*.json")) if log.is_dir() else []
+    try:
+        actions = [json.loads(line) for line in entries[-1].read_text().splitlines()]
+    except (IndexError, ValueError):
+        return
+    adds = [action["add"] for action in actions if "add" in action]
+    if not adds or any(add["dataChange"] for add in adds):
+        return
+    files = [(folder / unquote(add["path"]), add["size"]) for add in adds]
+    if all(path.exists() and path.stat().st_size == size for path, size in files):
+        return
+    replaced = [folder / unquote(a["remove"]["path"]) for a in actions if "remove" in a]
+    if not all(path.exists() for path in replaced):
+        raise OperationError(
+            f"COMMIT_TORN: {entries[-1]} puts files together, and neither they nor what they "
+            "replaced are whole. Restore this table from a backup."
+        )
+    entries[-1].unlink()
+    sync(log)
+
+
+def _checkpoints(log: Path) -> list[Path]:
+    return sorted(p for p in log.iterdir() if CHECKPOINT.fullmatch(p.name))
+
+
+def _set_checkpoint_aside(folder: Path) -> bool:
+    """Do without the hint at a log checkpoint, then without the newest one itself.
+
+    It sums up entries: where they are still there, nothing is lost.
+    """
+    log = folder / "_delta_log"
+    hint = log / "_last_checkpoint"
+    if hint.exists():
+        hint.unlink()
+        sync(log)
+        return True
+    *before, newest = [0, *(int(path.name[:20]) for path in _checkpoints(log))]
+    if not before or not _has_entries(log, before[-1], newest):
+        return False
+    broken = log / f"{newest:020}.checkpoint.parquet"
+    broken.replace(broken.with_suffix(".broken"))
+    sync(log)
+    return True
+
+
+def _has_entries(log: Path, first: int, last: int) -> bool:
+    return all((log / f"{version:020}.json").exists() for version in range(first, last + 1))
 
 
 def batch_column(names: Sequence[str]) -> str:

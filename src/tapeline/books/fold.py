@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from tapeline.books.delta import NO_HOOKS, read_files
 from tapeline.books.layout import Layout
@@ -83,12 +85,15 @@ def _register_balances(
     connection: duckdb.DuckDBPyConnection, layout: Layout, summary: Summary, batch: int
 ) -> int:
     """The batch up to which stored balances can be used; 0 when there are none to use."""
-    folder = layout.balances(summary.name)
-    files = read_files(folder)
-    if not files:
-        return 0
-    view_files(connection, f"{summary.name}__balances", [path for path, _, _ in files])
-    (found,) = connection.execute(f"select max(_batch) from {summary.name}__balances").fetchall()
+    name = f"{summary.name}__balances"
+    try:
+        files = read_files(layout.balances(summary.name))
+        if not files:
+            return 0
+        view_files(connection, name, [path for path, _, _ in files])
+        (found,) = connection.execute(f"select max(_batch) from {name}").fetchall()
+    except (DeltaError, duckdb.Error):
+        return 0  # a cache that is damaged is no cache: the journal holds all of it
     through = int(found[0] or 0)
     return through if through <= batch else 0
 
@@ -101,13 +106,15 @@ def write_balances(layout: Layout, summary: Summary, batch: int) -> None:
         rows = connection.sql(f'select *, {batch}::bigint as _batch from "{summary.name}"')
         table = rows.to_arrow_table()
     folder = layout.balances(summary.name)
-    write_deltalake(
-        str(folder), _plain(table), mode="overwrite", post_commithook_properties=NO_HOOKS
-    )
-    _drop_old(folder)
+    try:
+        _overwrite(folder, _plain(table))
+    except DeltaError:
+        shutil.rmtree(folder)
+        _overwrite(folder, _plain(table))
 
 
-def _drop_old(folder: Path) -> None:
+def _overwrite(folder: Path, table: pa.Table) -> None:
+    write_deltalake(str(folder), table, mode="overwrite", post_commithook_properties=NO_HOOKS)
     DeltaTable(str(folder)).vacuum(
         retention_hours=1, enforce_retention_duration=False, dry_run=False
     )

@@ -80,7 +80,7 @@ class OperatorTape:
             book = Book(self._folder, ACTS, "operator")
             for act in numbered:
                 rows = pa.Table.from_pylist([act.row()], schema=ACTS)
-                book.append(rows, act.number, f"{act.number:012}.parquet")
+                book.append(rows, act.number, f"{act.number:012}")
         return numbered
 
     def last(self) -> int:

@@ -19,15 +19,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tapeline.books import Book, Commits, Decision, Layout, Staged
+from tapeline.books import Decision, Layout, Staged
 from tapeline.books.operator import DISMISS, REDRIVE, Act, OperatorTape
 from tapeline.books.proof import hash_of
 from tapeline.books.schemas import JOURNAL, with_columns
-from tapeline.errors import OperationError
 from tapeline.plan import Plan
 from tapeline.run.failpoints import reach
 from tapeline.run.identity import Identity
 from tapeline.run.journal import Posted, post
+from tapeline.run.ledger import Ledger
 from tapeline.run.prepared import Prepared
 from tapeline.run.references import References
 from tapeline.run.register import (
@@ -114,12 +114,15 @@ class Flow:
     def _recover(self) -> None:
         """Take everything from the books: at the start, and after a batch that failed half-way."""
         wait(self._writing)  # a file of the failed batch must not appear under the next one
-        self.commits = Commits(self.layout.commits)
-        self.books = self._open_books()
-        self._refuse_changed_code()
-        self._finish_decided()
-        self._sweep()
-        last = self.commits.last.body if self.commits.last else {}
+        self.ledger = Ledger(
+            self.layout.home,
+            self.plan.name,
+            self._schemas(),
+            self.steps.fingerprints,
+            self._pool,
+            self._clock(),
+        )
+        last = self._last_body
         self.position: dict[str, int] = dict.fromkeys(self.tapes, 0) | {
             name: tape["last"] for name, tape in last.get("positions", {}).items()
         }
@@ -173,15 +176,24 @@ class Flow:
         return done
 
     @property
+    def published_batch(self) -> int:
+        """The last batch that readers see."""
+        return self.ledger.commits.published_batch
+
+    @property
+    def published_at(self) -> datetime | None:
+        return self.ledger.commits.published_at
+
+    @property
     def at_work(self) -> str:
         """The batch that is next, and its place on the tapes."""
         cut = self._cut({})
         ranges = [f"{s} tape batches {b[0].number} to {b[-1].number}" for s, b in cut.items()]
-        return f"batch {self.commits.next_batch}: {', '.join(ranges) or 'acts of operators'}"
+        return f"batch {self.ledger.commits.next_batch}: {', '.join(ranges) or 'acts of operators'}"
 
     def rehearse(self, acts: Sequence[Act]) -> Computed:
         """What acts would do by themselves; nothing is staged or decided."""
-        return self._results(self._begin({}, acts), self.commits.next_batch, lambda *_: None)
+        return self._results(self._begin({}, acts), self.ledger.commits.next_batch, lambda *_: None)
 
     def warm(self) -> None:
         """Run every step once on a row of nulls: the first real batch finds compiled code."""
@@ -211,7 +223,7 @@ class Flow:
         started = time.perf_counter()
         if self.references.refresh():
             self.steps = prepare(self._session, self.plan, self.references.rows)
-        number = self.commits.next_batch
+        number = self.ledger.commits.next_batch
         begun = self._begun(cut)
         self._look_ahead(cut)
         proofs = {
@@ -227,14 +239,14 @@ class Flow:
             body["tapes"][source]["hash"] = proof.result()
         body["acted"] = begun.acts[-1].number if begun.acts else self._acted
         body["milliseconds"] = round((time.perf_counter() - started) * 1000)
-        decision = self.commits.decide(body, self._clock())
+        decision = self.ledger.decide(body, self._clock())
         reach("decided")
         self._remember(computed, decision)
         self._acted = body["acted"]
-        self._finish(decision)
+        self.ledger.finish(decision)
         reach("finished")
-        at = self.commits.publish(decision, self._clock())
-        list(self._pool.map(Book.shorten, (*self.books.values(), self.commits.book)))
+        at = self.ledger.publish(decision, self._clock())
+        self.ledger.shorten()
         for source, batches in cut.items():
             self.position[source] = batches[-1].number
             del self._pending[source][: len(batches)]
@@ -352,17 +364,17 @@ class Flow:
         return self.clocks.get(self.plan.entry_of(table).name, BEGINNING)
 
     def _stage(self, table: str, rows: pa.Table, number: int) -> list[Future[Staged]]:
-        """Write an output as a Parquet file, fsynced, not yet in any table."""
-
-        def stage() -> Staged:
-            found = self.books[table].stage(f"batch-{number:012}.parquet", rows, number)
-            return Staged(table, found.name, found.rows, found.size, number, hash_of(rows))
-
         if not rows.num_rows:
             return []
         self._writing = [one for one in self._writing if not one.done()]
-        self._writing.append(self._pool.submit(stage))
+        self._writing.append(self._pool.submit(self.ledger.stage, table, rows, number))
         return self._writing[-1:]
+
+    @property
+    def _last_body(self) -> dict[str, Any]:
+        """What the last batch says of itself and of all before it."""
+        last = self.ledger.commits.last
+        return last.body if last else {}
 
     def _body(self, cut: Cut, computed: Computed, staged: list[Staged]) -> dict[str, Any]:
         ranges = {
@@ -375,14 +387,13 @@ class Flow:
             }
             for source, batches in cut.items()
         }
-        before = self.commits.last.body if self.commits.last else {}
+        before = self._last_body
         clocks = {n: r.clock for n, r in computed.items() if isinstance(r, Judged)}
         return {
             "tapes": ranges,
             "positions": before.get("positions", {})
             | {source: {"last": item["last"]} for source, item in ranges.items()},
             "references": dict(self.references.versions),
-            "fingerprints": self.steps.fingerprints,
             "files": [item.facts() for item in staged],
             "tables": {name: result_facts(result) for name, result in computed.items()},
             "clocks": self.clocks | clocks,
@@ -401,72 +412,15 @@ class Flow:
         identity = Identity(folder, limit) if step.table.key else None
         return Memory(identity, Stored(folder, step.register_schema))
 
-    def _finish(self, decision: Decision) -> None:
-        """Add the staged files to their tables. No user code runs here."""
-
-        def add(item: tuple[str, list[Staged]]) -> None:
-            self.books[item[0]].add(item[1], decision.version)
-            reach("added")
-
-        list(self._pool.map(add, decision.staged.items()))
-
-    def _finish_decided(self) -> None:
-        """Finish what is decided; what a published batch wrote must be in its tables."""
-        decision = self.commits.unfinished
-        if decision is not None:
-            self._finish(decision)
-            self.commits.publish(decision, self._clock())
-        elif self.commits.last is not None:
-            self._finish_lost(self.commits.last)
-
-    def _finish_lost(self, decision: Decision) -> None:
-        """A table that lost its last commit gets it again, if the file is still there."""
-        for table, staged in decision.staged.items():
-            book = self.books[table]
-            if book.holds(decision.version):
-                continue
-            if not all((book.folder / one.name).exists() for one in staged):
-                raise OperationError(
-                    f"TABLE_BEHIND: {book.folder} lacks batch {decision.batch}, which was "
-                    "published, and its file is gone. Restore this table from a backup."
-                )
-            book.add(staged, decision.version)
-
-    def _open_books(self) -> dict[str, Book]:
-        found: dict[str, Book] = {}
+    def _schemas(self) -> dict[str, pa.Schema]:
+        found: dict[str, pa.Schema] = {}
         for table in self.steps.tables:
-            name = table.table.name
-            found[f"silver/{name}"] = self._book(f"silver/{name}", table.register_schema)
+            found[f"silver/{table.table.name}"] = table.register_schema
         for summary in self.steps.summaries:
             name = f"gold/{summary.summary.name}"
-            found[name] = self._book(name, with_columns(summary.columns, JOURNAL))
-            found[f"{name}_links"] = self._book(f"{name}_links", summary.links_schema)
+            found[name] = with_columns(summary.columns, JOURNAL)
+            found[f"{name}_links"] = summary.links_schema
         return found
-
-    def _book(self, name: str, schema: pa.Schema) -> Book:
-        return Book(self.layout.home / name, schema, f"{self.plan.name}/{name}")
-
-    def _refuse_changed_code(self) -> None:
-        """A journal belongs to one fingerprint of its function."""
-        if self.commits.last is None:
-            return
-        before = self.commits.last.body["fingerprints"]
-        changed = [n for n, f in self.steps.fingerprints.items() if before.get(n) != f]
-        if changed:
-            raise OperationError(
-                f"the code of {', '.join(changed)} changed since batch {self.commits.last.batch}, "
-                "or was not there: the books so far do not hold what it makes of them. Go back to "
-                "that code, or start new books in another root (setting 'root')."
-            )
-
-    def _sweep(self) -> None:
-        """Remove files of batches that were never decided."""
-        last = self.commits.last.batch if self.commits.last else 0
-        for book in self.books.values():
-            for path in book.folder.glob("batch-*"):
-                number = path.stem.removeprefix("batch-")
-                if number.isdigit() and int(number) > last:
-                    path.unlink()
 
 
 def _corrected(leaf: pa.Table, records: Sequence[bytes | None]) -> pa.Table:

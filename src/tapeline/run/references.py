@@ -57,7 +57,7 @@ class References:
             schema = with_columns(rows.schema, [(VERSION, pa.int64())])
             marked = rows.append_column(VERSION, pa.array([version] * rows.num_rows, pa.int64()))
             book = Book(folder, schema, f"reference/{name}")
-            book.append(marked, version, f"{version:012}.parquet")
+            book.append(marked, version, f"{version:012}")
         risen = self.versions.get(name) != version
         self.rows[name], self.versions[name] = rows, version
         return risen

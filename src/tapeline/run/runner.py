@@ -81,7 +81,7 @@ class Runner:
             for name, tape in self.tapes.items()
         }
         self.status = StatusFile(self.layout.status)
-        self._kept_house = self.flow.commits.published_batch
+        self._kept_house = self.flow.published_batch
         self._notifier = Notifier(self.settings.notify)
         self.supervisor = Supervisor(
             self.plan.name, self.settings.supervise, self._notifier, self._clock
@@ -252,7 +252,7 @@ class Runner:
     def _housekeeping(self) -> None:
         """Between batches, in the same process: nothing else writes meanwhile."""
         settings = self.settings.housekeeping
-        before, batch = self._kept_house, self.flow.commits.published_batch
+        before, batch = self._kept_house, self.flow.published_batch
         self._kept_house = batch
 
         def due(every: int) -> bool:
@@ -262,7 +262,7 @@ class Runner:
             for summary in self.plan.summaries:
                 write_balances(self.layout, summary, batch)
         if due(settings.compact_every_batches):
-            for book in (*self.flow.books.values(), self.flow.commits.book):
+            for book in (*self.flow.ledger.books.values(), self.flow.ledger.commits.book):
                 tidy(book, settings)
             for tape in self.tapes.values():
                 tape.tidy(settings, flown=not self.flow.waiting)

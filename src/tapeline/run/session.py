@@ -14,6 +14,11 @@ from pyspark.sql import SparkSession
 from tapeline.errors import OperationError
 from tapeline.settings import Settings
 
+# Spark generates one method per stage; Java leaves methods over 8,000 bytes uncompiled unless told
+# otherwise, and a step of fifty expressions then runs several times slower. On few cores the
+# parallel collector leaves them more time than Java's default. And a JVM without memory ends: half
+# alive it would hold the lock and do nothing.
+JAVA = "-XX:-DontCompileHugeMethods -XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError"
 # What each is for stands in docs/operate.md; the measurements behind them in benchmarks/.
 TUNING = {
     "spark.sql.session.timeZone": "UTC",
@@ -31,11 +36,8 @@ TUNING = {
     "spark.sql.streaming.metricsEnabled": "false",
     # Steps name their own file and line: Spark need not look at the stack of every expression.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # Spark generates one method per stage; Java leaves methods over 8,000 bytes uncompiled unless
-    # told otherwise, and a step of fifty expressions then runs several times slower.
-    # And on few cores the parallel collector leaves them more time than Java's default.
-    "spark.driver.extraJavaOptions": "-XX:-DontCompileHugeMethods -XX:+UseParallelGC",
-    "spark.executor.extraJavaOptions": "-XX:-DontCompileHugeMethods -XX:+UseParallelGC",
+    "spark.driver.extraJavaOptions": JAVA,
+    "spark.executor.extraJavaOptions": JAVA,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.liveUpdate.period": "-1",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -52,6 +53,8 @@ class Tape:
     def __init__(self, layout: Layout, source: str, clock: Callable[[], datetime]) -> None:
         self.source = source
         self._clock = clock
+        # Another source's thread may keep house while this one's commits.
+        self._alone = threading.Lock()
         self._accepted = layout.intake(source) / "accepted"
         self._batches = Book(layout.tape_batches(source), TAPE_BATCHES, f"tape_batches/{source}")
         self.book = Book(layout.tape(source), PIECE_SCHEMA, f"tape/{source}")
@@ -65,14 +68,19 @@ class Tape:
         """After a commit that failed half-way: what is decided is finished, and given back."""
         if self._sound:
             return []
-        before = self.last_batch
-        self._batches.reopen()
-        self.book.reopen()
-        self._recover()
+        with self._alone:
+            before = self.last_batch
+            self._batches.reopen()
+            self.book.reopen()
+            self._recover()
         return self.since(before)
 
     def commit(self, pieces: Iterable[Path]) -> TapeBatch | None:
         """Put pieces on the tape as one batch; those already there are left out."""
+        with self._alone:
+            return self._commit(pieces)
+
+    def _commit(self, pieces: Iterable[Path]) -> TapeBatch | None:
         fresh = sorted(p for p in pieces if int(p.stem) not in self._listed)
         if not fresh:
             return None
@@ -89,7 +97,7 @@ class Tape:
         batch = _tape_batch(row)
         rows = pa.Table.from_pylist([row], schema=TAPE_BATCHES)
         self._sound = False
-        self._batches.append(rows, batch.number, f"{batch.number:012}.parquet")
+        self._batches.append(rows, batch.number, f"{batch.number:012}")
         reach("tape_decided")
         self._finish(batch)
         self._batches.shorten()
@@ -152,8 +160,9 @@ class Tape:
 
     def tidy(self, settings: HousekeepingSettings, flown: bool) -> None:
         """Compact the tape, unless the flow still needs its pieces by their names."""
-        tidy(self._batches, settings)
-        tidy(self.book, settings, flown)
+        with self._alone:
+            tidy(self._batches, settings)
+            tidy(self.book, settings, flown)
 
     def _recover(self) -> None:
         self.last_batch = 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from tapeline.books.delta import NO_HOOKS, Book
@@ -18,22 +20,37 @@ def tidy(book: Book, settings: HousekeepingSettings, flown: bool = True) -> None
     Files are compacted up to a size and then left alone, so the cost follows what is new. None of
     the answers rests on old versions: as_reported folds the journal.
     """
-    table = book.table
     if flown:
-        table.optimize.compact(
-            target_size=settings.compact_target_bytes, post_commithook_properties=NO_HOOKS
-        )
-        table.update_incremental()
-        table.vacuum(
-            retention_hours=settings.removed_files_hours,
-            enforce_retention_duration=False,
-            dry_run=False,
-            post_commithook_properties=NO_HOOKS,
-        )
-        table.update_incremental()
-    table.create_checkpoint()
-    trim_log(book.folder, table.version())
+        compact(book, settings.compact_target_bytes)
+        remove_old(book, settings.removed_files_hours)
+    book.checkpoint()
+    trim_log(book.folder, book.table.version())
     book.reopen()
+
+
+def compact(book: Book, target_bytes: int) -> None:
+    """Put small files together, durably; what they replaced is as old as this moment."""
+    before, live = book.table.version(), set(book.table.file_uris())
+    book.table.optimize.compact(target_size=target_bytes, post_commithook_properties=NO_HOOKS)
+    book.table.update_incremental()
+    book.settle(before)
+    for replaced in live - set(book.table.file_uris()):
+        os.utime(book.folder / Path(replaced).name)
+
+
+def remove_old(book: Book, hours: int) -> None:
+    """Remove files that are in no table and older than some hours.
+
+    Those are replaced ones, and those of batches that were never decided. Delta's own vacuum would
+    write two entries to the log, not fsynced: a power cut could keep the second one alone.
+    """
+    live = {Path(uri).name for uri in book.table.file_uris()}
+    limit = time.time() - hours * 3600
+    for path in book.folder.iterdir():
+        if path.suffix in (".parquet", ".partial") and path.name not in live:
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < limit:
+                    path.unlink()
 
 
 def trim_log(folder: Path, version: int) -> None:

@@ -1,0 +1,350 @@
+"""Power cuts, kills and failing disks against the real tape and ledger, without Spark.
+
+Every write that was not fsynced may be lost: contents come back as of their last fsync or as
+nothing, names as of the last fsync of their folder. Whatever was promised must be there after it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from tapeline.books import delta
+from tapeline.books.commits import read_commits
+from tapeline.books.durable import sync
+from tapeline.books.layout import Layout
+from tapeline.books.query import rows_of
+from tapeline.errors import OperationError
+from tapeline.run.intake.lines import Lines
+from tapeline.run.intake.pieces import DeliveryPart, Part, write_piece
+from tapeline.run.ledger import Ledger
+from tapeline.run.tape import Tape
+from tapeline.settings import HousekeepingSettings
+from tapeline.watch.housekeeping import tidy
+
+NOW = datetime(2026, 11, 13, 10, tzinfo=UTC)
+TABLES = {
+    "silver/rows": pa.schema([("part", pa.int64()), ("at", pa.int64()), ("_batch", pa.int64())]),
+    "gold/sums": pa.schema([("records", pa.int64()), ("_batch", pa.int64())]),
+}
+TIDY = HousekeepingSettings(removed_files_hours=0)
+
+
+class DiedError(BaseException):
+    """The process is gone: nothing may catch this."""
+
+
+class BrokenError(OSError):
+    """What the disk says when it is broken for a moment."""
+
+
+class Disk:
+    """Knows what of a folder would survive a power cut, and lets processes die at an fsync."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.deaths = 0
+        self._left: int | None = None
+        self._failing: int | None = None
+        self._contents: dict[int, tuple[int, bytes]] = {}  # by inode, held open so that it stays
+        self._names: dict[Path, dict[str, int]] = {}
+        self._fsync = os.fsync
+        os.fsync = self._sync  # type: ignore[assignment]
+
+    def close(self) -> None:
+        os.fsync = self._fsync
+        self._forget()
+
+    def die_after(self, syncs: int) -> None:
+        self._left = syncs
+
+    def fail_after(self, syncs: int) -> None:
+        """One fsync will say EIO."""
+        self._failing = syncs
+
+    def alive_again(self) -> None:
+        self._left = self._failing = None
+
+    def _sync(self, handle: int) -> None:
+        if self._left is not None:
+            if self._left == 0:
+                raise DiedError
+            self._left -= 1
+        if self._failing is not None:
+            self._failing -= 1
+            if self._failing < 0:
+                self._failing = None
+                raise BrokenError(5, "Input/output error")
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if path.is_dir():
+            self._names[path] = _names(path)
+        else:
+            self._keep(os.open(path, os.O_RDONLY))
+
+    def _keep(self, handle: int) -> None:
+        facts = os.fstat(handle)
+        content = os.pread(handle, facts.st_size, 0)
+        held = self._contents.pop(facts.st_ino, None)
+        if held:
+            os.close(held[0])
+        self._contents[facts.st_ino] = (handle, content)
+
+    def cut(self, chance: Random) -> None:
+        """The power goes: what was not synced is lost, or not, as it comes."""
+        self._rebuild(self.root, chance)
+        self._forget()
+        for folder, _, files in os.walk(self.root):
+            self._names[Path(folder)] = _names(Path(folder))
+            for name in files:
+                self._keep(os.open(Path(folder) / name, os.O_RDONLY))
+
+    def _rebuild(self, folder: Path, chance: Random) -> None:
+        durable, now = self._names.get(folder, {}), _names(folder)
+        for name in sorted({*durable, *now}):
+            path = folder / name
+            if durable.get(name) != now.get(name) and chance.random() < 0.5:
+                self._put_back(path, durable.get(name))
+            if path.is_dir():
+                self._rebuild(path, chance)
+            elif path.exists():
+                held = self._contents.get(path.stat().st_ino)
+                if held and held[1] != path.read_bytes():
+                    path.write_bytes(held[1])
+                elif not held and chance.random() < 0.5:
+                    path.write_bytes(b"")
+
+    def _put_back(self, path: Path, inode: int | None) -> None:
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+        if inode is not None:
+            held = self._contents.get(inode)
+            path.write_bytes(held[1] if held else b"")
+            self._keep(os.open(path, os.O_RDONLY))
+
+    def _forget(self) -> None:
+        for handle, _ in self._contents.values():
+            os.close(handle)
+        self._contents.clear()
+        self._names.clear()
+
+
+def _names(folder: Path) -> dict[str, int]:
+    return {entry.name: entry.inode() for entry in os.scandir(folder)}
+
+
+class InLine(Executor):
+    """Runs everything where it is asked to."""
+
+    def submit(self, call: Callable[..., Any], /, *words: Any, **named: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(call(*words, **named))
+        return done
+
+
+class Process:
+    """What a process holds in memory: a tape, a ledger, and a flow that copies records."""
+
+    def __init__(self, home: Path) -> None:
+        delta._followed.clear()
+        self.layout = Layout(home)
+        self.tape = Tape(self.layout, "raw", lambda: NOW)
+        self.open_ledger()
+
+    def open_ledger(self) -> None:
+        home = self.layout.home
+        self.ledger = Ledger(home, "copies", TABLES, {"rows": "1"}, InLine(), NOW)
+
+    def ingest(self) -> None:
+        """What Spark's query does, with a checkpoint that was forgotten: offer all there is."""
+        self.tape.recover()
+        self.tape.commit(sorted((self.layout.intake("raw") / "accepted").glob("*.parquet")))
+
+    def advance(self) -> int | None:
+        """One batch of everything that is new on the tape; gives back its number."""
+        last = self.ledger.commits.last
+        batches = self.tape.since(last.body["through"] if last else 0)
+        if not batches:
+            return None
+        number = self.ledger.commits.next_batch
+        rows = self.tape.read(batches).select(["part", "at"])
+        rows = rows.append_column("_batch", pa.array([number] * len(rows), pa.int64()))
+        sums = pa.table({"records": [len(rows)], "_batch": [number]}, TABLES["gold/sums"])
+        staged = [
+            self.ledger.stage("silver/rows", rows, number),
+            self.ledger.stage("gold/sums", sums, number),
+        ]
+        files = [one.facts() for one in staged]
+        decision = self.ledger.decide({"files": files, "through": batches[-1].number}, NOW)
+        self.ledger.finish(decision)
+        self.ledger.publish(decision, NOW)
+        self.ledger.shorten()
+        return number
+
+    def tidy(self) -> None:
+        for book in (*self.ledger.books.values(), self.ledger.commits.book):
+            tidy(book, TIDY)
+        last = self.ledger.commits.last
+        through = last.body["through"] if last else 0
+        self.tape.tidy(TIDY, flown=self.tape.last_batch == through)
+
+
+class Life(RuleBasedStateMachine):
+    """Processes that live on one disk, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp(prefix="tapeline-power-"))
+        self.home = self.root / "home"
+        self.pieces: dict[int, int] = {}
+        self.published: set[int] = set()
+        self.ends: str = ""
+        self.chance = Random(0)
+        (self.home / "intake" / "raw" / "accepted").mkdir(parents=True)
+        self.handle, delta.COMMITS_PER_HANDLE = delta.COMMITS_PER_HANDLE, 3
+        self.disk = Disk(self.root)
+        for folder, _, _ in os.walk(self.root):
+            sync(Path(folder))
+        self.process = Process(self.home)
+
+    def teardown(self) -> None:
+        try:
+            self.disk.alive_again()
+            self._live(self._all_of_it)
+            self._check()
+        finally:
+            self.disk.close()
+            delta.COMMITS_PER_HANDLE = self.handle
+            shutil.rmtree(self.root)
+
+    @rule(records=st.integers(0, 3))
+    def deliver(self, records: int) -> None:
+        """Intake has taken a file: its piece is durable before anybody hears of it."""
+        number = len(self.pieces) + 1
+        folder = self.home / "intake" / "raw" / "accepted"
+        path = folder / f"{number:012}.parquet"
+        whole = Lines(b"x" * records, np.ones(records, np.int64), np.arange(1, records + 1), {})
+        facts = DeliveryPart(number, "f", None, records, records, 1, records, True)
+        self.disk.alive_again()
+        write_piece(path, number, NOW, [Part(facts, (whole,), None)])
+        sync(folder)
+        self.pieces[number] = records
+
+    @rule(
+        syncs=st.integers(0, 40), seed=st.integers(0, 10**6), ends=st.sampled_from(["kill", "cut"])
+    )
+    def doom(self, syncs: int, seed: int, ends: str) -> None:
+        """The process will die at an fsync of its near future, by kill or with the power."""
+        self.ends, self.chance = ends, Random(seed)
+        self.disk.die_after(syncs)
+
+    @rule(syncs=st.integers(0, 40))
+    def break_disk(self, syncs: int) -> None:
+        self.disk.fail_after(syncs)
+
+    @rule()
+    def ingest(self) -> None:
+        self._live(self.process.ingest)
+
+    @rule()
+    def advance(self) -> None:
+        self._live(lambda: self._note(self.process.advance()))
+
+    @precondition(lambda self: self.published)
+    @rule()
+    def tidy(self) -> None:
+        self._live(self.process.tidy)
+
+    @rule(times=st.integers(1, 5))
+    def work(self, times: int) -> None:
+        """Enough commits that logs get their checkpoints."""
+        for _ in range(times):
+            self.deliver(1)
+            self._live(self._all_of_it)
+
+    def _all_of_it(self) -> None:
+        self.process.ingest()
+        while (number := self.process.advance()) is not None:
+            self._note(number)
+
+    def _note(self, number: int | None) -> None:
+        if number is not None:
+            self.published.add(number)
+
+    def _live(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except DiedError:
+            self._restart()
+        except BrokenError:
+            self._recover()
+
+    def _recover(self) -> None:
+        """The same process goes on, as the supervisor lets it."""
+        try:
+            self.process.open_ledger()
+            self.process.tape.recover()
+        except DiedError:
+            self._restart()
+
+    def _restart(self) -> None:
+        self.disk.deaths += 1
+        self.disk.alive_again()
+        if self.ends == "cut":
+            self.disk.cut(self.chance)
+        for _ in range(10):
+            try:
+                self.process = Process(self.home)
+                break
+            except OperationError as error:
+                named = re.search("COMMIT_EMPTY: (.*) has no bytes", str(error))
+                if named is None:
+                    raise
+                Path(named[1]).unlink()  # the remedy that the message names
+        self._check()
+
+    def _check(self) -> None:
+        """What was promised is there, and nothing is there twice."""
+        delta._followed.clear()
+        commits = read_commits(self.home / "commits")
+        decided = [row["batch"] for row in commits if row["event"] == "decided"]
+        assert decided == list(range(1, len(decided) + 1))
+        assert self.published <= {r["batch"] for r in commits if r["event"] == "published"}
+        through = self.process.ledger.commits.last.body["through"] if decided else 0
+        taken = [n for b in self.process.tape.since(0) if b.number <= through for n in b.pieces]
+        rows = arrow_rows(self.home / "silver/rows")
+        assert rows == sorted((n, at) for n in taken for at in range(self.pieces[n]))
+        assert len(set(taken)) == len(taken)
+        sums = rows_of(self.home / "gold/sums", "records, _batch as batch", 0)
+        assert sum(row["records"] for row in sums) == len(rows)
+        assert sorted(row["batch"] for row in sums) == decided
+
+
+def arrow_rows(folder: Path) -> list[tuple[int, int]]:
+    table = delta.DeltaTable(str(folder)).to_pyarrow_table(columns=["part", "at"])
+    return sorted((row["part"], row["at"]) for row in table.to_pylist())
+
+
+TestLife = pytest.mark.filterwarnings("ignore::ResourceWarning")(Life.TestCase)
+TestLife.settings = settings(
+    max_examples=40,
+    stateful_step_count=25,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a life takes too long to shrink
+    suppress_health_check=list(HealthCheck),
+)
