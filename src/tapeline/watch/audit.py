@@ -116,8 +116,13 @@ class _Look:
         layout = self._books.layout
         taken = {b: body["tapes"][source] for b, body in self._bodies.items()
                  if source in body["tapes"]}  # fmt: skip
-        if not taken or not register_table(self._connection, "listed", layout.tape_batches(source)):
+        if not taken:
             return
+        folders = {"listed": layout.tape_batches(source), "tape": layout.tape(source)}
+        for view, folder in folders.items():
+            if not register_table(self._connection, view, folder):
+                yield Check(f"{source}: {folder.name} is there", "True", "False", min(taken))
+                return
         first = min(part["first"] for part in taken.values())
         last = max(part["last"] for part in taken.values())
         names = ("batch", "at", "pieces", "records", "bytes", "deliveries")
@@ -132,7 +137,7 @@ class _Look:
         yield Check(f"{source}: batches are numbered without a gap", "True", str(numbered))
         listed = {row["batch"]: row for row in rows}
         by_piece = {piece: row["batch"] for row in rows for piece in row["pieces"]}
-        held = self._held(source, by_piece)
+        held = self._held(by_piece)
         for words, said, found in (
             ("records listed", "records", lambda n: listed[n]["records"]),
             ("records on the tape", "records", lambda n: held.get(n, 0)),
@@ -157,9 +162,8 @@ class _Look:
         )  # fmt: skip
         yield _equal(f"{source}: hash of its records = its commits rows", next(wrong, None))
 
-    def _held(self, source: str, by_piece: dict[int, int]) -> dict[int, int]:
+    def _held(self, by_piece: dict[int, int]) -> dict[int, int]:
         """Records that the tape holds, by its own batch; each position counts once."""
-        register_table(self._connection, "tape", self._books.layout.tape(source))
         pieces = pa.table({"piece": list(by_piece), "of": list(by_piece.values())})
         self._connection.register("pieces", pieces)
         rows = self._connection.execute(
@@ -217,7 +221,9 @@ class _Look:
         if not register_table(self._connection, journal, layout.journal(name), self._range):
             yield from self._gone(name)
             return
-        register_table(self._connection, links, layout.links(name), self._range)
+        if not register_table(self._connection, links, layout.links(name), self._range):
+            yield from self._gone(name, "links")
+            return
         facts = {b: body["tables"].get(name, {}) for b, body in self._bodies.items()}
         entries = self._sums(journal, "sum(_entries)")
         yield self._compared(f"{name}: entries = links", self._sums(links, "sum(_sign)"), entries)
@@ -247,11 +253,11 @@ class _Look:
         yield from self._proved(links, f"gold/{name}_links", f"{name}'s links")
         yield from self._balances(summary, measures_of(self._connection, journal, summary))
 
-    def _gone(self, name: str) -> Iterator[Check]:
+    def _gone(self, name: str, what: str = "rows") -> Iterator[Check]:
         """A table without a file, although batches wrote to it."""
         wrote = [b for b, body in self._bodies.items() if body["tables"].get(name, {}).get("rows")]
         if wrote:
-            yield Check(f"{name}: its rows are there", "True", "False", wrote[0])
+            yield Check(f"{name}: its {what} are there", "True", "False", wrote[0])
 
     def _balances(self, summary: Summary, measures: list[str]) -> Iterator[Check]:
         """The cache of balances = what the commits row of its batch says in all."""
@@ -303,9 +309,12 @@ class _Look:
         return found
 
     def _sums(self, view: str, aggregate: str) -> dict[int, Any]:
-        rows = self._connection.execute(
-            f"select _batch, {aggregate} from {view} where {self._within} group by _batch"
-        ).fetchall()
+        try:
+            rows = self._connection.execute(
+                f"select _batch, {aggregate} from {view} where {self._within} group by _batch"
+            ).fetchall()
+        except duckdb.CatalogException:
+            return {}  # the table is gone, which another check says
         return {batch: total or 0 for batch, total in rows}
 
     def _compared(self, what: str, expected: dict[int, Any], found: dict[int, Any]) -> Check:
