@@ -8,7 +8,7 @@ PYTHON := .venv/bin/python
 # where ruff looks; folders that are not there yet are left out
 CODE := $(wildcard src tests benchmarks gallery)
 
-.PHONY: help setup demo test drill lint format check bench bench-all lock lock-jars clean
+.PHONY: help setup demo test screenshots drill lint format check bench bench-all lock lock-jars clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -20,6 +20,7 @@ demo: setup ## Run the demo; SECONDS=60 for a longer or shorter one
 	@.venv/bin/tapeline demo $(if $(SECONDS),--seconds $(SECONDS))
 
 test: setup ## Run all tests; ARGS='-m "not slow"' is passed to pytest
+	@bash scripts/browser.sh
 	@$(PYTHON) -m pytest $(ARGS)
 
 lint: setup ## Check style, types and the direction of imports
@@ -33,6 +34,10 @@ format: setup ## Let ruff format and repair what it can
 	$(PYTHON) -m ruff format $(CODE)
 
 check: lint test ## Lint and test
+
+screenshots: setup ## Make the pictures of the documentation anew
+	@$(PYTHON) -m pytest tests/browser -q -k "screenshots or other_pages"
+	@mkdir -p docs/images && cp .screenshots/trade_summary-*.png .screenshots/balance.png docs/images/
 
 drill: setup ## Kill the brokerage's pipeline 50 times over 100,000 trades; ARGS="--kills 3 --trades 5000"
 	@.venv/bin/tapeline drill --folder .drill $(ARGS)
@@ -56,6 +61,6 @@ lock-jars: setup ## Fetch the jars of ivy.xml anew and write jars.sha256
 	@bash scripts/setup.sh --pin-jars
 
 clean: ## Remove all that was made, .venv and .jars included
-	rm -rf .venv .jars .jars.* build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis \
+	rm -rf .venv .jars .jars.* build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .screenshots .drill \
 		spark-warehouse metastore_db derby.log src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

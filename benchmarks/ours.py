@@ -18,6 +18,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,7 +31,7 @@ from benchmarks.measure import seconds_since_start
 from tapeline.books import Books
 from tapeline.plan import Plan, load_pipeline, resolve
 from tapeline.run.runner import Runner
-from tapeline.settings import Settings
+from tapeline.settings import Settings, load_settings
 from tapeline.testing import Trial
 from tapeline.trades.reference import write_reference
 from tapeline.watch.housekeeping import tidy
@@ -45,7 +46,7 @@ def project(asked: argparse.Namespace) -> tuple[Plan, Settings]:
         shutil.copytree(asked.reference, asked.root / "reference")
         # An input may be older than the newest reference file: the missing ones are made.
         write_reference(asked.root / "reference", years=(2024, 2026))
-    settings = Settings(project=asked.root, root=asked.root / "books")
+    settings = replace(load_settings(asked.root.absolute()), root=asked.root / "books")
     return resolve(load_pipeline("tapeline.trades", settings)), settings
 
 

@@ -7,7 +7,9 @@ an arm whose sums differ from the truth has no number.
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -228,21 +230,28 @@ def recovery(scale: float, rounds: int) -> Facts:
     }
 
 
+# Batches of five thousand: many of them, and each about as long as the next.
+EVEN_BATCHES = {
+    "TAPELINE_FLOW_RECORDS_PER_BATCH": "5000",
+    "TAPELINE_FLOW_BYTES_PER_TAPE_BATCH": "300000",
+    "TAPELINE_INTAKE_RECORDS_PER_PIECE": "5000",
+}
+
+
 def _killed_and_started_again(made: Input, point: str) -> Facts:
-    with fresh_root(f"ours-killed-{point}") as root:
+    with fresh_root(f"ours-killed-{point}") as root, environment(EVEN_BATCHES):
         places = ["--root", str(root), "--reference", str(made.reference)]
         log = bench_folder() / "logs" / "ours-killed.log"
         arguments = ["benchmarks.ours", "once", *places, "--drop", str(made.drop)]
-        small = {"TAPELINE_FLOW_RECORDS_PER_BATCH": "10000"}
-        doomed = start(arguments, log, TAPELINE_FAILPOINTS=f"{point}={KILLED_BATCH}", **small)
+        doomed = start(arguments, log, TAPELINE_FAILPOINTS=f"{point}={KILLED_BATCH}")
         doomed.child.wait(LIMIT_SECONDS)
-        doomed.ended()
+        if doomed.ended().exit_code != -signal.SIGKILL:
+            raise RuntimeError(f"{point} was not reached {KILLED_BATCH} times: nothing was killed")
         rows = read_commits(root / "books" / "trades" / "commits")
         bodies = [json.loads(row["body"]) for row in rows if row["event"] == "decided"]
         ordinary = median(body["milliseconds"] for body in bodies[-5:]) / 1000
         at_work = len(bodies) + (point != "decided")
         again = arm("benchmarks.ours", "reach", *places, "--batches", str(at_work))
-        arm("benchmarks.ours", "once", *places, "--drop", str(made.drop))
         plain = arm("benchmarks.ours", "reach", *places, "--batches", "0")
     return {
         "point": point,
@@ -252,6 +261,18 @@ def _killed_and_started_again(made: Input, point: str) -> Facts:
         "plain_start_seconds": plain["ready"],
         "ordinary_batches": round((again["reached"] - plain["ready"]) / ordinary, 2),
     }
+
+
+@contextmanager
+def environment(more: dict[str, str]) -> Iterator[None]:
+    """Variables for all processes that are started meanwhile."""
+    before = dict(os.environ)
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def soak(scale: float, rounds: int) -> Facts:

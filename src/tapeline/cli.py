@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 
 from tapeline.books import Books
 from tapeline.books.operator import DISMISS, REDRIVE, Act
-from tapeline.declare.duration import parse_duration
+from tapeline.declare.duration import parse_duration, parse_moment
 from tapeline.errors import TapelineError
 from tapeline.plan import Plan, load_pipeline, resolve
 from tapeline.settings import Settings, load_settings
@@ -182,6 +182,38 @@ def status(
 
 
 @app.command()
+def serve(
+    pipeline: Target = DEFAULT_TARGET,
+    address: Annotated[
+        str | None, typer.Option(help="Listen here; beyond loopback a token is needed.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Listen on this port; 0 for any.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file with the token; made if it is not there.")
+    ] = None,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the books: live pages and an API, without Spark, until Ctrl-C."""
+    from tapeline.serve.app import Server
+
+    found, settings = _load(pipeline, project, root)
+    chosen = replace(
+        settings.serve,
+        address=address or settings.serve.address,
+        port=settings.serve.port if port is None else port,
+        token_file=str(token_file) if token_file else settings.serve.token_file,
+    )
+    server = Server(Books(found, settings.home(found.name)), chosen, settings.project)
+    if as_json:
+        _print_json({"address": server.address})
+    else:
+        out.print(f"[bold]{server.address}[/bold] shows {found.name}; Ctrl-C stops it.")
+    server.run()
+
+
+@app.command()
 def report(
     name: Annotated[str, typer.Argument(help="A summary, view or table.")],
     form: Annotated[str, typer.Option("--format", help="table, csv or json")] = "table",
@@ -207,7 +239,7 @@ def report(
     elif unmatched:
         rows = books.unmatched(name)
     else:
-        rows = books.read(name, _moment(as_reported) if as_reported else None)
+        rows = books.read(name, parse_moment(as_reported) if as_reported else None)
     rows = rows.slice(0, min(limit, rows.num_rows))  # Arrow slices no columns into any length
     if as_json or form == "json":
         sys.stdout.write(as_json_text(rows) + "\n")
@@ -222,7 +254,9 @@ def report(
 @app.command("why")
 def why_command(
     name: Annotated[str, typer.Argument(help="A summary.")],
-    key: Annotated[list[str], typer.Argument(help="Its key, in the order of the declaration.")],
+    key: Annotated[
+        list[str], typer.Argument(help="Its key, in the order of the declaration; '*' for all.")
+    ],
     records: Annotated[int, typer.Option(help="At most so many records per revision.")] = 20,
     pipeline: TargetOption = DEFAULT_TARGET,
     project: Project = Path(),
@@ -230,7 +264,8 @@ def why_command(
     as_json: AsJson = False,
 ) -> None:
     """The revisions of a number: when, by how much, why, and the records behind each."""
-    revisions = why(_books(pipeline, project, root), name, key, records)
+    wanted = [None if value == "*" else value for value in key]
+    revisions = why(_books(pipeline, project, root), name, wanted, records)
     if as_json:
         _print_json([plain(revision.facts()) for revision in revisions])
         return
@@ -259,7 +294,7 @@ def changes_command(
     as_json: AsJson = False,
 ) -> None:
     """Every published number that moved since a moment: old, new and why."""
-    rows = changes(_books(pipeline, project, root), _moment(since), name)
+    rows = changes(_books(pipeline, project, root), parse_moment(since), name)
     if as_json:
         _print_json([plain(row) for row in rows])
         return
@@ -300,7 +335,7 @@ def quarantine_list(
 ) -> None:
     """The records in quarantine, newest first, with their reasons."""
     books = _books(pipeline, project, root)
-    chosen = Filter(table, reason, source, _moment(since) if since else None)
+    chosen = Filter(table, reason, source, parse_moment(since) if since else None)
     rows = quarantined(books, chosen)
     if as_json:
         _print_json([plain(row) for row in rows[:limit]])
@@ -361,7 +396,7 @@ def quarantine_redrive(
     """Send records through their table again: after a fixed rule, reference or record."""
     found, settings = _load(pipeline, project, root)
     books = Books(found, settings.home(found.name))
-    chosen = Filter(table, reason, source, _moment(since) if since else None, positions or ())
+    chosen = Filter(table, reason, source, parse_moment(since) if since else None, positions or ())
     rows = _chosen(books, chosen, everything)
     content = record.read_bytes().rstrip(b"\r\n") if record else None
     if dry_run:
@@ -390,7 +425,7 @@ def quarantine_dismiss(
 ) -> None:
     """Decide that records shall never count; they stay in the register, as dismissed."""
     books = _books(pipeline, project, root)
-    chosen = Filter(table, reason, source, _moment(since) if since else None, positions or ())
+    chosen = Filter(table, reason, source, parse_moment(since) if since else None, positions or ())
     rows = _chosen(books, chosen, everything)
     _tell_acts(decide(books, DISMISS, rows, Signed(datetime.now(UTC), who, note)), as_json)
 
@@ -422,15 +457,6 @@ def _tell_rehearsal(found: dict[str, Any], as_json: bool) -> None:
     out.print(shown if found["records"] else "Nothing in quarantine matches.")
     for change in found["changes"]:
         out.print(escape(f"{change['summary']}: {change['change']}"), soft_wrap=True)
-
-
-def _moment(text: str) -> datetime:
-    """A moment as people write it; without a zone it is UTC."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"'{text}' is not a time such as '2026-11-13 10:31'") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 @app.command()

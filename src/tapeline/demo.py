@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -55,6 +59,22 @@ def latest_day(today: date, trades: int, seed: int) -> Day:
     return Day(seed=seed, date=latest_session(today), trades=trades, corrections=0.005)
 
 
+COMMAND = [sys.executable, "-c", "from tapeline.cli import main; main()"]
+
+
+def free_port(wanted: int) -> int:
+    """This port of loopback, or any other if it is taken."""
+    for port in (wanted, 0):
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(one.getsockname()[1])
+    raise OperationError("no port of 127.0.0.1 is free.")
+
+
 class Stopped(Exception):
     """The demo ends while the simulator sleeps."""
 
@@ -80,12 +100,13 @@ class Demo:
         reference = self._settings.within("reference")
         write_reference(reference, years=(now().year - 1, now().year + 1))
         self._console.print("[2/3] Starting Spark and preparing the steps (about ten seconds)")
-        with Runner(self._plan, self._settings) as runner:
+        with Runner(self._plan, self._settings) as runner, self._served() as address:
             length = (seconds * 0.7) if seconds else DAY_SECONDS
             self._console.print(
                 f"[3/3] Playing a trading day of {self._day.trades:,} trades in {length:.0f} s; "
                 "Ctrl-C stops, starting again goes on"
             )
+            self._console.print(f"The chart is at [bold]{address}[/bold]")
             threads = [
                 threading.Thread(target=self._simulate, args=(reference, length), daemon=True),
                 threading.Thread(target=self._run, args=(runner,), daemon=True),
@@ -104,6 +125,22 @@ class Demo:
             failure = self._failure or runner.failure
             if failure is not None:
                 raise failure
+
+    @contextmanager
+    def _served(self) -> Iterator[str]:
+        """The pages, by a server of their own: it takes nothing from the pipeline's process."""
+        port = free_port(self._settings.serve.port)
+        settings = self._settings
+        words = ["serve", "--project", str(settings.project), "--root", str(settings.root)]
+        with (settings.project / "serve.log").open("ab") as log:
+            child = subprocess.Popen(
+                [*COMMAND, *words, "--port", str(port)], stdout=subprocess.DEVNULL, stderr=log
+            )
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            child.terminate()
+            child.wait()
 
     def _simulate(self, reference: Path, length: float) -> None:
         def sleep(seconds: float) -> None:

@@ -80,6 +80,21 @@ class NotifySettings:
 
 
 @dataclass(frozen=True)
+class ServeSettings:
+    """Where the pages and the API are, who may ask, and how much."""
+
+    address: str = "127.0.0.1"
+    port: int = 8787
+    token_file: str = ""
+    behind_proxy: Literal["no", "yes"] = "no"
+    hosts: str = ""
+    acts: Literal["no", "yes"] = "no"
+    clients: int = 500
+    requests_per_minute: int = 1_200
+    answers_megabytes: int = 64
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that may differ between two machines that run the same pipeline."""
 
@@ -91,6 +106,7 @@ class Settings:
     housekeeping: HousekeepingSettings = HousekeepingSettings()
     supervise: SuperviseSettings = SuperviseSettings()
     notify: NotifySettings = NotifySettings()
+    serve: ServeSettings = ServeSettings()
     pipeline: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def home(self, pipeline: str) -> Path:
@@ -194,7 +210,7 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
 
 def _from_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
     names: dict[str, tuple[str, ...]] = {f"{PREFIX}ROOT": ("root",)}
-    for section in ("spark", "intake", "flow", "housekeeping", "supervise", "notify"):
+    for section in ("spark", "intake", "flow", "housekeeping", "supervise", "notify", "serve"):
         for item in fields(getattr(settings, section)):
             names[f"{PREFIX}{section}_{item.name}".upper()] = (section, item.name)
     for variable, value in environment.items():

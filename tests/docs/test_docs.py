@@ -14,8 +14,12 @@ import typer
 
 import tapeline
 from tapeline import testing
+from tapeline.books import Books
 from tapeline.cli import app
+from tapeline.plan import load_pipeline, resolve
 from tapeline.run.session import TUNING
+from tapeline.serve.feed import Feed
+from tapeline.serve.metrics import metrics_of
 from tapeline.settings import OTHER_VARIABLES, Settings
 from tests.docs.pages import (
     CHANGELOG,
@@ -44,7 +48,8 @@ COMMANDS: dict[str, Any] = dict(commands_of(typer.main.get_command(app)))
 SHELL_WORDS = {"cat", "cd", "git", "mkdir", "mv", "python", "source"}
 HOUSE_STYLE = re.compile(r"\b(simply|just|easy|easily)\b", re.IGNORECASE)
 MACHINE_PATH = re.compile(r"(?<![\w.])/(home|root|tmp|work|opt|usr|var|Users|mnt)/")
-ADDRESS = re.compile(r"https?://|\b[\w-]+\.(?:com|dev|io|net|org)\b")
+# this machine's own loopback is no machine's address
+ADDRESS = re.compile(r"https?://(?!127\.0\.0\.1)|\b[\w-]+\.(?:com|dev|io|net|org)\b")
 
 
 def options_of(command: str) -> list[str]:
@@ -113,11 +118,11 @@ def test_every_public_name_for_tests_is_documented() -> None:
     assert [name for name in methods if f"`{name}(" not in text] == []
 
 
-def shown_commands(page: Path) -> list[str]:
+def shown_commands(sheet: Path) -> list[str]:
     """Commands in console blocks, in crontabs and in the running text."""
-    inside = [b.text for b in blocks(page) if b.kind in ("console", "bash", "text")]
+    inside = [b.text for b in blocks(sheet) if b.kind in ("console", "bash", "text")]
     found = re.findall(r"^(?:\$ |.*&& )(.*)$", "\n".join(inside), re.MULTILINE)
-    return found + re.findall(r"`((?:tapeline|make) [^`]+)`", prose(page))
+    return found + re.findall(r"`((?:tapeline|make) [^`]+)`", prose(sheet))
 
 
 def refusal(command: str) -> str | None:
@@ -139,35 +144,43 @@ def refusal(command: str) -> str | None:
     return f"tapeline {name} has no {wrong}" if wrong else None
 
 
-@pytest.mark.parametrize("page", [*PAGES, CHANGELOG], ids=name_of)
-def test_every_shown_command_exists(page: Path) -> None:
-    refused = {command: refusal(command) for command in shown_commands(page)}
+@pytest.mark.parametrize("sheet", [*PAGES, CHANGELOG], ids=name_of)
+def test_every_shown_command_exists(sheet: Path) -> None:
+    refused = {command: refusal(command) for command in shown_commands(sheet)}
     assert {command: why for command, why in refused.items() if why} == {}
 
 
-def anchors(page: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+def test_every_metric_is_documented(tmp_path: Path) -> None:
+    books = Books(resolve(load_pipeline("tapeline.trades", Settings())), tmp_path)
+    text = bytes(metrics_of(books, Feed(books, 1)).body).decode()
+    names = set(re.findall(r"^# HELP (\w+)", text, re.MULTILINE))
+    assert len(names) > 10
+    assert [name for name in sorted(names) if f"`{name}`" not in text_of(OPERATE)] == []
+
+
+def anchors(sheet: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", prose(sheet), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
-@pytest.mark.parametrize("page", [*PAGES, CHANGELOG], ids=name_of)
-def test_every_relative_link_resolves(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+@pytest.mark.parametrize("sheet", [*PAGES, CHANGELOG], ids=name_of)
+def test_every_relative_link_resolves(sheet: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(sheet)):
         if "://" in target:
             continue
         path, _, anchor = target.partition("#")
-        file = (page.parent / path).resolve() if path else page
+        file = (sheet.parent / path).resolve() if path else sheet
         assert file.exists(), target
         assert file.is_relative_to(REPOSITORY), target
         assert not anchor or anchor in anchors(file), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_no_page_names_a_machine_or_an_address(page: Path) -> None:
-    assert MACHINE_PATH.findall(text_of(page)) == []
-    assert ADDRESS.findall(text_of(page)) == []
+@pytest.mark.parametrize("sheet", PAGES, ids=name_of)
+def test_no_page_names_a_machine_or_an_address(sheet: Path) -> None:
+    assert MACHINE_PATH.findall(text_of(sheet)) == []
+    assert ADDRESS.findall(text_of(sheet)) == []
 
 
-@pytest.mark.parametrize("page", [*PAGES, CHANGELOG], ids=name_of)
-def test_every_page_keeps_the_house_style(page: Path) -> None:
-    assert HOUSE_STYLE.findall(prose(page)) == []
+@pytest.mark.parametrize("sheet", [*PAGES, CHANGELOG], ids=name_of)
+def test_every_page_keeps_the_house_style(sheet: Path) -> None:
+    assert HOUSE_STYLE.findall(prose(sheet)) == []

@@ -31,8 +31,8 @@ from tests.docs.pages import (
     python,
 )
 
-PYTHON = [(page, name) for page in PAGES for name in python(page)]
-PIPELINES = [(page, name) for page in PAGES for name in pipelines(page)]
+PYTHON = [(sheet, name) for sheet in PAGES for name in python(sheet)]
+PIPELINES = [(sheet, name) for sheet in PAGES for name in pipelines(sheet)]
 SET_UP_WORDS = {"cd", "git", "make", "mkdir", "source"}
 
 
@@ -48,20 +48,20 @@ def resolved(tmp_path: Path) -> Iterator[Callable[[str, str], Plan]]:
     activate(Settings())
 
 
-@pytest.mark.parametrize(("page", "name"), PYTHON)
-def test_every_python_block_compiles(page: Path, name: str) -> None:
-    compile(python(page)[name], f"{name_of(page)}:{name}", "exec")
+@pytest.mark.parametrize(("sheet", "name"), PYTHON)
+def test_every_python_block_compiles(sheet: Path, name: str) -> None:
+    compile(python(sheet)[name], f"{name_of(sheet)}:{name}", "exec")
 
 
 def test_the_pages_that_teach_have_a_pipeline() -> None:
-    assert {page for page, _ in PIPELINES} >= {README, START, REFERENCE}
+    assert {sheet for sheet, _ in PIPELINES} >= {README, START, REFERENCE}
 
 
-@pytest.mark.parametrize(("page", "name"), PIPELINES)
+@pytest.mark.parametrize(("sheet", "name"), PIPELINES)
 def test_every_pipeline_can_be_resolved(
-    page: Path, name: str, resolved: Callable[[str, str], Plan]
+    sheet: Path, name: str, resolved: Callable[[str, str], Plan]
 ) -> None:
-    plan = resolved(name, pipelines(page)[name])
+    plan = resolved(name, pipelines(sheet)[name])
     assert plan.tables
     assert plan.summaries
 
@@ -80,15 +80,15 @@ def import_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Ca
         sys.modules.pop(path.stem, None)
 
 
-@pytest.mark.parametrize(("page", "module"), [(START, "test_pipeline"), (REFERENCE, "test_rides")])
+@pytest.mark.parametrize(("sheet", "module"), [(START, "test_pipeline"), (REFERENCE, "test_rides")])
 def test_the_examples_of_tests_pass(
-    page: Path,
+    sheet: Path,
     module: str,
     spark: SparkSession,
     tmp_path: Path,
     import_there: Callable[[str], Any],
 ) -> None:
-    for name, text in files(page).items():
+    for name, text in files(sheet).items():
         if name.endswith(".py"):
             (tmp_path / name).write_text(text, encoding="utf-8")
     tests = {n: v for n, v in vars(import_there(module)).items() if n.startswith("test_")}
@@ -134,7 +134,7 @@ def test_the_ten_minutes_work_as_they_are_told(tmp_path: Path) -> None:
                 out = run([sys.executable, "-m", "tapeline.cli", *words[1:]], tmp_path)
                 printed = {line.strip() for line in out.splitlines()}
                 assert [x for x in expected if x != "..." and x.strip() not in printed] == [], out
-            else:  # set-up is done, and the page's own test runs in this process, above
+            else:  # set-up is done, and the sheet's own test runs in this process, above
                 assert words[0] in SET_UP_WORDS or "pytest" in words, command
     words = ["report", "sales", "--verdict", "quarantined", "--pipeline", "pipeline.py", "--json"]
     out = run([sys.executable, "-m", "tapeline.cli", *words], tmp_path)

@@ -67,11 +67,16 @@ class Books:
                 return pa.table({})
             return connection.sql(f'select * from "{name}"').to_arrow_table()
 
-    def open(self, connection: duckdb.DuckDBPyConnection, name: str, cut: Cut) -> bool:
-        """Make anything declared readable by its name at a cut; False when it has no rows yet."""
+    def open(
+        self, connection: duckdb.DuckDBPyConnection, name: str, cut: Cut, since: int = 0
+    ) -> bool:
+        """Make anything declared readable by its name at a cut; False when it has no rows yet.
+
+        Of a table, only what came with batch `since` and behind it.
+        """
         plan = self.plan.pipeline
         if name in plan.tables:
-            return self._register_entries(connection, plan.tables[name], cut.batch)
+            return self._register_entries(connection, plan.tables[name], (since, cut.batch))
         if name in plan.summaries or name in plan.views or name in plan.references:
             return self._register(connection, name, cut)
         hint = did_you_mean(name, set(plan.declared) - set(plan.sources))
@@ -157,14 +162,14 @@ class Books:
         return True
 
     def _register_entries(
-        self, connection: duckdb.DuckDBPyConnection, table: Table, batch: int
+        self, connection: duckdb.DuckDBPyConnection, table: Table, batches: tuple[int, int]
     ) -> bool:
         name = f"{table.name}__register"
-        if not register_table(connection, name, self.layout.register(table.name), (0, batch)):
+        if not register_table(connection, name, self.layout.register(table.name), batches):
             return False
         connection.execute(
             f'create or replace temp view "{table.name}" as select * exclude (_raw, _content_hash, '
-            f"_key_hash) from ({standing(name, batch, 'kept')})"
+            f"_key_hash) from ({standing(name, batches[1], 'kept')}) where _batch >= {batches[0]}"
         )
         return True
 

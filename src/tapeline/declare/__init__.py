@@ -9,6 +9,7 @@ from tapeline.declare.expectations import (
 )
 from tapeline.declare.pipeline import (
     Input,
+    Page,
     Pipeline,
     Reference,
     Snapshot,
@@ -26,6 +27,7 @@ __all__ = [
     "Expectation",
     "Field",
     "Input",
+    "Page",
     "Pipeline",
     "Reference",
     "Snapshot",

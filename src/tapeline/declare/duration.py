@@ -1,9 +1,9 @@
-"""Durations as people write them: "15 minutes", "1 day", "500 milliseconds"."""
+"""Times as people write them: "15 minutes", "500 milliseconds", "2026-11-13 10:31"."""
 
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from tapeline.errors import DeclarationError
 
@@ -27,3 +27,12 @@ def parse_duration(text: str) -> timedelta:
             f"'500 milliseconds'; units: {', '.join(UNITS)}."
         )
     return int(match[1]) * unit
+
+
+def parse_moment(text: str) -> datetime:
+    """A moment as people write it; without a zone it is UTC."""
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise DeclarationError(f"'{text}' is not a time such as '2026-11-13 10:31'.") from None

@@ -134,6 +134,21 @@ class View:
     where: Where
 
 
+@dataclass(frozen=True)
+class Page:
+    """A page of a pipeline's own: what stands between the frame of every page, and its script."""
+
+    name: str
+    title: str
+    html: Path
+    where: Where
+
+    @property
+    def script(self) -> Path:
+        """The script beside it."""
+        return self.html.with_suffix(".js")
+
+
 @dataclass
 class Pipeline:
     """A list of named steps; `plan` says what it means, `run` makes it happen."""
@@ -145,6 +160,7 @@ class Pipeline:
     tables: dict[str, Table] = field(default_factory=dict)
     summaries: dict[str, Summary] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
+    pages: dict[str, Page] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._check_name(self.name, _caller())
@@ -170,6 +186,21 @@ class Pipeline:
         """Declare one SELECT over summaries and references, valid in Spark and in DuckDB."""
         where = self._claim(name)
         self.views[name] = View(name, sql, where)
+
+    def page(self, title: str, html: str | Path) -> None:
+        """Declare a page that `tapeline serve` shows, with the script of the same name beside it.
+
+        The path is relative to the file that declares it.
+        """
+        where = _caller()
+        path = Path(where.file).absolute().parent / html
+        self._check_name(path.stem, where)
+        for needed in (path, path.with_suffix(".js")):
+            if not needed.is_file():
+                raise DeclarationError(
+                    f"{where}: page '{title}' needs {needed}, which is not there."
+                )
+        self.pages[path.stem] = Page(path.stem, title, path, where)
 
     @overload
     def table(self, function: StepFunction, /) -> StepFunction: ...

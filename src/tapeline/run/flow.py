@@ -150,11 +150,10 @@ class Flow:
         """Acts of operators that the flow has not taken."""
         return self.operator.last() - self._acted
 
-    @property
-    def oldest_waiting(self) -> datetime | None:
-        """When the oldest record that waits was put on the tape."""
-        firsts = [batches[0].at for batches in self._pending.values() if batches]
-        return min(firsts, default=None)
+    def waiting_of(self, source: str) -> tuple[int, datetime | None]:
+        """Records of a source that the flow has not taken, and when the oldest came on the tape."""
+        batches = list(self._pending[source])
+        return sum(b.records for b in batches), batches[0].at if batches else None
 
     def advance(self, limit: int | None = None) -> list[Published]:
         """Work off what is on the tape, batch by batch; a busy flow takes it along by itself."""

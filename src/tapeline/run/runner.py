@@ -80,7 +80,7 @@ class Runner:
             )
             for name, tape in self.tapes.items()
         }
-        self.status = StatusFile(self.layout.status)
+        self.status = StatusFile(self.layout.status, self._clock())
         self._kept_house = self.flow.published_batch
         self._notifier = Notifier(self.settings.notify)
         self.supervisor = Supervisor(
@@ -335,9 +335,7 @@ class Runner:
             intake.settle(self.tapes[name].last_piece)
 
     def _say(self, running: bool = True) -> None:
-        ahead = [tape.ahead() for tape in self.tapes.values()]
-        self.status.ahead_records = sum(records for _, records, _ in ahead)
-        self.status.ahead_since = min((since for _, _, since in ahead if since), default=None)
+        self.status.ahead = {name: tape.ahead()[1:] for name, tape in self.tapes.items()}
         self.status.incidents = [one.facts() for one in self.supervisor.incidents.values()]
         if self._notifier.problem:
             self.status.problems["notify"] = self._notifier.problem

@@ -190,6 +190,9 @@ pipeline.view(
     """,
 )
 
+pipeline.page("Trade summary", "pages/trade_summary.html")
+pipeline.page("Settlement", "pages/settlement.html")
+
 
 def _when_side(side: str, amount: Column) -> Column:
     return F.when(F.col("side") == side, amount).otherwise(0)

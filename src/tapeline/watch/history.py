@@ -37,37 +37,61 @@ class Revision:
         return dict(vars(self))
 
 
-def why(books: Books, name: str, key: Sequence[str], limit: int = RECORDS) -> list[Revision]:
+Key = Sequence[str | None]  # a value per column of the key; None stands for every one
+
+
+def why(books: Books, name: str, key: Key, limit: int = RECORDS) -> list[Revision]:
     """The revisions of one number of a summary, in order, with the records behind each."""
     summary = find_summary(books, name)
-    if len(key) != len(summary.key):
-        raise OperationError(
-            f"'{name}' has the key {', '.join(summary.key)}: say {len(summary.key)} values, not "
-            f"{len(key)}."
-        )
     cut = books.cut()
     with connect() as connection:
         if not register_table(connection, "j", books.layout.journal(name), (0, cut.batch)):
             return []
-        register_table(connection, "links", books.layout.links(name), (0, cut.batch))
         measures = measures_of(connection, "j", summary)
         where, values = _key_condition(connection, summary, key)
-        columns = ", ".join(quoted(m) for m in measures)
+        sums = ", ".join(f"sum({quoted(m)})" for m in measures)
         rows = connection.execute(
-            f"select _batch, _cause, _entries, {columns} from j "
-            f"where {where} and _batch <= {cut.batch} order by _batch, _cause",
+            f"select _batch, _cause, sum(_entries)::bigint, {sums} from j "
+            f"where {where} and _batch <= {cut.batch} group by _batch, _cause "
+            "order by _batch, _cause",
             values,
         ).fetchall()
         times = _published(connection, books, [row[0] for row in rows])
-        records = _records(connection, books, summary, (where, values), cut)
+        found: dict[tuple[int, str], list[Row]] = {}
+        if limit:
+            found = _records(connection, books, summary, (f"{where} and _batch <= ?",
+                                                          [*values, cut.batch]))  # fmt: skip
     running: Row = dict.fromkeys(measures, 0)
     revisions = []
     for batch, cause, entries, *changes in rows:
         change = dict(zip(measures, changes, strict=True))
         running = {m: running[m] + change[m] for m in measures}
-        behind = records.get((batch, cause), [])[:limit]
+        behind = found.get((batch, cause), [])[:limit]
         revisions.append(Revision(batch, times.get(batch), cause, change, running, entries, behind))
     return revisions
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some of a long list."""
+
+    limit: int = RECORDS
+    offset: int = 0
+
+
+def records(books: Books, name: str, key: Key, revision: tuple[int, str], page: Page) -> list[Row]:
+    """The records behind one revision (its batch and cause) of a number, a page at a time."""
+    summary = find_summary(books, name)
+    batch, cause = revision
+    if batch > books.cut().batch:
+        return []
+    with connect() as connection:
+        if not register_table(connection, "j", books.layout.journal(name), (batch, batch)):
+            return []
+        where, values = _key_condition(connection, summary, key)
+        condition = f"{where} and _batch = ? and _cause = ?"
+        found = _records(connection, books, summary, (condition, [*values, batch, cause]), page)
+    return found.get((batch, cause), [])
 
 
 def changes(books: Books, since: datetime, name: str | None = None) -> list[Row]:
@@ -129,17 +153,23 @@ def _change(summary: Summary, measures: list[str], row: Row, times: dict[int, da
 
 
 def _key_condition(
-    connection: duckdb.DuckDBPyConnection, summary: Summary, key: Sequence[str]
-) -> tuple[str, list[str]]:
+    connection: duckdb.DuckDBPyConnection, summary: Summary, key: Key
+) -> tuple[str, list[Any]]:
     """A condition on the key, with its values as parameters in the columns' own types."""
+    if len(key) != len(summary.key):
+        raise OperationError(
+            f"'{summary.name}' has the key {', '.join(summary.key)}: say {len(summary.key)} "
+            f"values, not {len(key)}."
+        )
     types = dict(connection.execute("select column_name, column_type from (describe j)").fetchall())
-    for name, value in zip(summary.key, key, strict=True):
+    said = {name: value for name, value in zip(summary.key, key, strict=True) if value is not None}
+    for name, value in said.items():
         (known,) = connection.execute(f"select try_cast(? as {types[name]}) is null", [value])\
             .fetchall()  # fmt: skip
         if known[0]:
             raise OperationError(f"'{value}' is no {types[name].lower()} for the key '{name}'.")
-    parts = [f"{quoted(name)} = cast(? as {types[name]})" for name in summary.key]
-    return " and ".join(parts), list(key)
+    parts = [f"{quoted(name)} = cast(? as {types[name]})" for name in said]
+    return " and ".join(["true", *parts]), list(said.values())
 
 
 def _published(
@@ -161,14 +191,17 @@ def _records(
     connection: duckdb.DuckDBPyConnection,
     books: Books,
     summary: Summary,
-    key: tuple[str, list[str]],
-    cut: Cut,
+    condition: tuple[str, list[Any]],
+    page: Page | None = None,
 ) -> dict[tuple[int, str], list[Row]]:
-    """The records behind each revision: their share, their key, and where they came from."""
-    where, values = key
+    """The records behind revisions: their share, their key, and where they came from."""
+    where, values = condition
+    if not register_table(connection, "links", books.layout.links(summary.name)):
+        return {}
+    some = f" limit {page.limit} offset {page.offset}" if page else ""
     rows = connection.execute(
         f"select * exclude ({', '.join(quoted(k) for k in summary.key)}) from links "
-        f"where {where} and _batch <= {cut.batch} order by _batch, _position",
+        f"where {where} order by _batch, _position, _sign{some}",
         values,
     )
     names = [column[0] for column in rows.description or ()]

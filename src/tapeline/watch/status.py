@@ -20,14 +20,15 @@ WRITE_EVERY_SECONDS = 0.2
 class StatusFile:
     """Collects and writes the status; reading it never needs the process that wrote it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, started: datetime) -> None:
         self._path = path
+        self._started = started
         self._lock = threading.Lock()
         self._written: datetime | None = None
         self._recent: deque[tuple[datetime, int, float]] = deque(maxlen=RECENT_BATCHES)
         self.overruns = 0
-        self.ahead_records = 0  # accepted, not on the tape yet
-        self.ahead_since: datetime | None = None
+        # by source: records that are accepted and not on the tape yet, and since when
+        self.ahead: dict[str, tuple[int, datetime | None]] = {}
         self.dropped: dict[str, tuple[int, int]] = {}
         self.problems: dict[str, str] = {}
         self.incidents: list[dict[str, Any]] = []
@@ -50,7 +51,7 @@ class StatusFile:
     def _facts(
         self, flow: Any, failure: TapelineError | None, running: bool, now: datetime
     ) -> dict[str, Any]:
-        oldest = flow.oldest_waiting or self.ahead_since
+        sources = {name: self._source(flow, name, now) for name in flow.tapes}
         batches = list(self._recent)
         span = (batches[-1][0] - batches[0][0]).total_seconds() if len(batches) > 1 else 0.0
         records = sum(records for _, records, _ in batches[1:])
@@ -63,8 +64,10 @@ class StatusFile:
             "batch": flow.published_batch,
             "published_at": flow.published_at and flow.published_at.isoformat(),
             "positions": dict(flow.position),
-            "lag_records": flow.waiting + self.ahead_records,
-            "lag_seconds": round((now - oldest).total_seconds(), 3) if oldest else 0.0,
+            "started_at": self._started.isoformat(),
+            "lag_records": sum(s["lag_records"] for s in sources.values()) + flow.acts_waiting,
+            "lag_seconds": max((s["lag_seconds"] for s in sources.values()), default=0.0),
+            "sources": sources,
             "drop_files": sum(files for files, _ in self.dropped.values()),
             "records_per_second": round(records / span, 1) if span else None,
             "batch_milliseconds": round(seconds[len(seconds) // 2] * 1000) if seconds else None,
@@ -72,6 +75,21 @@ class StatusFile:
             "problems": dict(self.problems),
             "incidents": self.incidents,
             "failure": str(failure) if failure else None,
+        }
+
+    def _source(self, flow: Any, name: str, now: datetime) -> dict[str, Any]:
+        """How far behind one source is, from its drop folder to the books."""
+        ahead, since = self.ahead.get(name, (0, None))
+        waiting, oldest = flow.waiting_of(name)
+        oldest = oldest or since
+        files, size = self.dropped.get(name, (0, 0))
+        return {
+            "position": flow.position[name],
+            "lag_records": waiting + ahead,
+            "lag_seconds": round((now - oldest).total_seconds(), 3) if oldest else 0.0,
+            "drop_files": files,
+            "drop_bytes": size,
+            "problem": self.problems.get(name),
         }
 
 

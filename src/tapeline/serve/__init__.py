@@ -1,0 +1,1 @@
+"""Showing the books: an API, a live feed and pages, without Spark."""

@@ -1,0 +1,63 @@
+"""What a monitoring system scrapes, in Prometheus' own format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import Response
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from tapeline.books import Books
+from tapeline.serve.feed import Feed
+from tapeline.watch.status import read_status
+
+
+class _Books:
+    """The metrics of a pipeline's books, read when they are asked for."""
+
+    def __init__(self, books: Books, feed: Feed) -> None:
+        self._books = books
+        self._feed = feed
+
+    def collect(self) -> Iterator[Metric]:
+        cut = self._books.cut()
+        status: dict[str, Any] = read_status(self._books.layout.status) or {}
+        yield _gauge("tapeline_batch", "The last published batch.", cut.batch)
+        at = cut.at.timestamp() if cut.at else 0
+        yield _gauge("tapeline_published_timestamp_seconds", "When it was published.", at)
+        yield _gauge("tapeline_running", "1 while a flow runs.", int(status.get("running", False)))
+        milliseconds = status.get("batch_milliseconds") or 0
+        yield _gauge("tapeline_batch_seconds", "Median of recent batches.", milliseconds / 1000)
+        rate = status.get("records_per_second") or 0
+        yield _gauge("tapeline_records_per_second", "Of recent batches.", rate)
+        yield _gauge("tapeline_overruns", "Ticks that were missed.", status.get("overruns", 0))
+        incidents = len(status.get("incidents", []))
+        yield _gauge("tapeline_incidents", "Parts that do not work now.", incidents)
+        yield _gauge("tapeline_stream_clients", "Clients of the live feed.", self._feed.clients)
+        for what, unit in (("lag_records", "records"), ("lag_seconds", "seconds")):
+            lag = GaugeMetricFamily(
+                f"tapeline_{what}", f"How far a source is behind, in {unit}.", labels=["source"]
+            )
+            for name, source in status.get("sources", {}).items():
+                lag.add_metric([name], source[what])
+            yield lag
+        records = CounterMetricFamily(
+            "tapeline_records", "Records by table and verdict.", labels=["table", "verdict"]
+        )
+        for table, totals in cut.body.get("totals", {}).items():
+            for verdict, count in totals.get("verdicts", {}).items():
+                records.add_metric([table, verdict], count)
+        yield records
+
+
+def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, about, value=value)
+
+
+def metrics_of(books: Books, feed: Feed) -> Response:
+    registry = CollectorRegistry()
+    registry.register(_Books(books, feed))
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

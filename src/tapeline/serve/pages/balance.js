@@ -1,0 +1,56 @@
+// The trial balance: the flow of records from tape to journal, and every equation that must hold.
+import { api, byId, clock, count, element, empty, fill, follow, readable, refreshing, table } from "/static/tapeline.js";
+
+const refresh = refreshing(async () => {
+  const [pipeline, found] = await Promise.all([api("pipeline"), api("audit")]);
+  const banner = byId("banner");
+  if (!found.batch) {
+    banner.textContent = "Nothing has been published yet: there is nothing to balance.";
+    return fill(byId("checks"), empty("Start the pipeline with ", element("code", {}, "tapeline run"), "."));
+  }
+  banner.dataset.state = found.balances ? "good" : "bad";
+  banner.textContent = found.balances
+    ? `✓ The books balance: batch ${count(found.batch)}, published ${clock(found.at, true)}.`
+    : `✗ The books do not balance. First wrong batch: ${found.checks.find((one) => !one.balances)?.batch ?? "?"}. Stop and run tapeline audit --full.`;
+  const wrong = new Set(found.checks.filter((one) => !one.balances).map((one) => one.what.split(":")[0]));
+  fill(byId("flows"), pipeline.sources.map((source) => flow(pipeline, found, source, wrong)));
+  const columns = [
+    { title: "", cell: (row) => element("span", { class: row.balances ? "good" : "bad" }, row.balances ? "✓ holds" : "✗ does not hold") },
+    { title: "equation", cell: (row) => row.what },
+    { title: "expected", class: "number", cell: (row) => row.expected },
+    { title: "found", class: "number", cell: (row) => row.found },
+    { title: "first wrong batch", number: true, cell: (row) => row.batch ?? "" },
+  ];
+  fill(byId("checks"), table(`${count(found.checks.length)} equations`, columns, found.checks));
+});
+
+function flow(pipeline, found, source, wrong) {
+  const steps = [box(`tape ${source}`, [["records taken", count(found.tapes[source])]], wrong.has(source))];
+  let reads = [source];
+  const tables = pipeline.tables.filter((one) => {
+    if (!reads.includes(one.reads)) return false;
+    reads = [...reads, one.name];
+    return true;
+  });
+  for (const one of tables) {
+    const verdicts = found.totals[one.name]?.verdicts ?? {};
+    steps.push(box(`table ${one.name}`, Object.entries(verdicts).map(([word, number]) => [word, count(number)]), wrong.has(one.name)));
+  }
+  for (const one of pipeline.summaries.filter((summary) => reads.includes(summary.reads))) {
+    const facts = found.totals[one.name] ?? {};
+    const money = Object.entries(facts.measures ?? {}).map(([name, value]) => [name.replaceAll("_", " "), readable(value, String(value).includes(".") ? 2 : 0)]);
+    steps.push(box(`journal ${one.name}`, [["entries", count(facts.entries)], ...money], wrong.has(one.name)));
+  }
+  return element("ol", { class: "flow", "aria-label": `Records of ${source}` }, steps);
+}
+
+function box(title, facts, bad) {
+  return element(
+    "li", { class: bad ? "bad" : "good-box" },
+    element("strong", {}, `${bad ? "✗" : "✓"} ${title}`),
+    element("dl", {}, facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
+  );
+}
+
+refresh();
+follow(refresh);

@@ -1,0 +1,72 @@
+// Why a number is what it is: its revisions, and the records behind each, a page at a time.
+import { api, byId, clock, count, element, empty, fill, isZero, readable, table } from "/static/tapeline.js";
+
+const CAUSES = {
+  on_time: "on time", late: "late", correction: "correction", cancellation: "cancellation", redrive: "sent again", rebuild: "rebuild",
+};
+
+export async function explain(place, summary, key, title) {
+  place.hidden = false;
+  fill(place, element("p", {}, "Reading …"));
+  const found = await api(`why/${summary}`, { key });
+  const measures = Object.keys(found.revisions[0]?.change ?? {});
+  const rows = found.revisions.map((revision) => ({ ...revision }));
+  const columns = [
+    { title: "published", cell: (row) => clock(row.at, true) },
+    { title: "cause", cell: (row) => CAUSES[row.cause] ?? row.cause },
+    ...measures.flatMap((measure) => [
+      { title: `${measure.replaceAll("_", " ")}: change`, number: true, cell: (row) => signed(row.change[measure]) },
+      { title: "new", number: true, cell: (row) => readable(row.value[measure], whole(row.value[measure])) },
+    ]),
+    {
+      title: "records",
+      cell: (row) => element("button", { type: "button", class: "plain", onclick: () => behind(list, summary, key, row) }, `${count(row.entries)} entries`),
+    },
+  ];
+  const list = element("div", { "aria-live": "polite" });
+  fill(
+    place,
+    element("h2", { tabindex: "-1" }, `Revisions of ${title}`),
+    element("div", { class: "scroll" }, rows.length ? table(`${count(rows.length)} revisions, oldest first`, columns, rows) : empty("No entry was ever made here.")),
+    list,
+    element("button", { type: "button", onclick: () => { place.hidden = true; } }, "Close"),
+  );
+  place.querySelector("h2").focus();
+  place.scrollIntoView({ block: "nearest" });
+}
+
+const whole = (value) => (Number.isInteger(value) ? 0 : 2);
+
+function signed(value) {
+  if (isZero(String(value))) return "0";
+  const text = readable(value, whole(value));
+  return text.startsWith("-") || text.startsWith("−") ? text : `+${text}`;
+}
+
+async function behind(place, summary, key, revision, offset = 0) {
+  const limit = 25;
+  const found = await api(`why/${summary}/records`, { key, batch: revision.batch, cause: revision.cause, limit, offset });
+  const known = new Set(["sign", "record", "source", "part", "at", "delivery", "line"]);
+  const shares = Object.keys(found.records[0] ?? {}).filter((name) => !known.has(name));
+  const columns = [
+    { title: "", cell: (row) => (row.sign > 0 ? "+ counted" : "− taken back") },
+    { title: "record", class: "record", cell: (row) => row.record ?? "" },
+    ...shares.map((name) => ({ title: name.replaceAll("_", " "), number: true, cell: (row) => readable(row[name], whole(row[name])) })),
+    { title: "came with", class: "record", cell: (row) => `${row.source} ${row.delivery ?? ""} line ${row.line ?? "?"}` },
+  ];
+  fill(
+    place,
+    element("h3", {}, `Records behind batch ${count(revision.batch)}, ${CAUSES[revision.cause] ?? revision.cause}`),
+    element("div", { class: "scroll" }, table(`from ${count(offset + 1)}`, columns, found.records)),
+    element("p", {},
+      offset > 0 ? element("button", { type: "button", onclick: () => behind(place, summary, key, revision, Math.max(0, offset - limit)) }, "Earlier") : null,
+      found.next_offset !== null ? element("button", { type: "button", onclick: () => behind(place, summary, key, revision, found.next_offset) }, "More") : null,
+    ),
+  );
+}
+
+export function closeOnEscape(place) {
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") place.hidden = true;
+  });
+}

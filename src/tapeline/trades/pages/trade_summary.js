@@ -1,0 +1,197 @@
+// The trade summary: total buy, total sell and net to settle over the market's day.
+import { add, api, byId, clock, colour, complain, count, draw, element, empty, fill, follow, minus, options, readable, refreshing, same, table, zone } from "/static/tapeline.js";
+import { closeOnEscape, explain } from "/static/why.js";
+
+const SUMMARY = "trade_summary";
+const ALL = "all terminals";
+// A window of several terminals is as uncertain as the most uncertain of them.
+const STATUSES = ["restated", "open", "provisional", "final"];
+const SHAPES = { restated: "star", open: "circle-open", provisional: "circle", final: "circle" };
+const MARKS = { restated: "★ restated", open: "○ open", provisional: "◐ provisional", final: "● final" };
+const page = byId("page");
+const state = { pipeline: null, days: [], first: null, last: null, moment: null };
+
+const selected = () => ({
+  day: state.days.find((one) => one.day === byId("day").value),
+  currency: byId("currency").value,
+  terminal: byId("terminal").value,
+  mode: document.querySelector("[name=mode]:checked").value,
+});
+
+async function windowsAt(asReported) {
+  const { day, currency, terminal } = selected();
+  const where = [`window_start>=${day.starts_at}`, `window_start<${day.ends_at}`, `currency=${currency}`];
+  if (terminal !== ALL) where.push(`terminal=${terminal}`);
+  const found = await api(`read/${SUMMARY}`, {
+    where, group: "window_start", sum: ["total_buy", "total_sell", "fees", "trades"], limit: 10000, as_reported: asReported,
+  });
+  let [buy, sell] = ["0", "0"];
+  return found.rows.map((row) => {
+    buy = add(buy, row.total_buy);
+    sell = add(sell, row.total_sell);
+    return {
+      start: row.window_start, trades: row.trades, fees: row.fees,
+      status: STATUSES.find((one) => (row._status ?? "").split(" ").includes(one)) ?? "final",
+      windows: { buy: row.total_buy, sell: row.total_sell, net: minus(row.total_buy, row.total_sell) },
+      running: { buy, sell, net: minus(buy, sell) },
+    };
+  });
+}
+
+function traces(rows, mode, faint) {
+  const x = rows.map((row) => row.start);
+  const words = { buy: "total buy", sell: "total sell", net: "net to settle" };
+  const shape = { buy: ["solid", "circle", "/"], sell: ["dash", "square", "x"], net: ["dot", "diamond", "."] };
+  return ["buy", "sell", "net"].map((name) => {
+    const hue = colour(name === "net" ? "due" : name);
+    const common = {
+      x, y: rows.map((row) => Number(row[mode][name])), name: faint ? `${words[name]}, now` : words[name],
+      customdata: rows.map((row) => [row.start, readable(row[mode][name]), row.status]),
+      hovertemplate: "%{customdata[1]} (%{customdata[2]})", opacity: faint ? 0.35 : 1, showlegend: true,
+    };
+    if (mode === "windows" && name !== "net") {
+      return { ...common, type: "bar", marker: { color: hue, pattern: { shape: shape[name][2], fgcolor: colour("paper"), size: 5 } } };
+    }
+    return {
+      ...common, type: "scatter", mode: "lines+markers", line: { color: hue, dash: shape[name][0], width: faint ? 1 : 2.5 },
+      marker: {
+        color: hue, line: { color: hue, width: 1.5 },
+        size: rows.map((row) => (row.status === "restated" ? 14 : 8)),
+        symbol: rows.map((row) => (row.status === "restated" ? "star" : row.status === "open" ? `${shape[name][1]}-open` : shape[name][1])),
+      },
+    };
+  });
+}
+
+function restatedMarks(rows, mode) {
+  const moved = rows.filter((row) => row.status === "restated");
+  if (!moved.length) return [];
+  return [{
+    type: "scatter", mode: "markers", name: "restated", x: moved.map((row) => row.start), y: moved.map((row) => Number(row[mode].buy)),
+    customdata: moved.map((row) => [row.start, "restated: click for why", row.status]), hovertemplate: "%{customdata[1]}",
+    marker: { symbol: "star", size: 16, color: colour("ink"), line: { color: colour("paper"), width: 1 } },
+  }];
+}
+
+function showTable(now, then, mode) {
+  const old = new Map((then ?? []).map((row) => [row.start, row]));
+  const differs = (row, name) => then && (!old.has(row.start) || !same(row[mode][name], old.get(row.start)[mode][name]));
+  const cell = (row, name) => element("span", { class: differs(row, name) ? "differs" : "" }, readable(row[mode][name]) + (differs(row, name) ? " ≠" : ""));
+  const columns = [
+    { title: "window", cell: (row) => element("button", { type: "button", class: "plain", onclick: () => open(row) }, clock(row.start)) },
+    { title: "total buy", number: true, cell: (row) => cell(row, "buy") },
+    { title: "total sell", number: true, cell: (row) => cell(row, "sell") },
+    { title: "net to settle", number: true, cell: (row) => cell(row, "net") },
+    ...(then ? ["buy", "sell", "net"].map((name) => ({
+      title: `${name}, reported then`, number: true, cell: (row) => (old.has(row.start) ? readable(old.get(row.start)[mode][name]) : "–"),
+    })) : []),
+    { title: "trades", number: true, cell: (row) => count(row.trades) },
+    { title: "status", class: "status", cell: (row) => MARKS[row.status] },
+  ];
+  const words = mode === "running" ? "Running totals" : "Windows of 15 minutes";
+  fill(byId("twin"), table(`${words}, ${selected().currency}, times of ${zone()}${then ? "; ≠ differs from what was reported then" : ""}`, columns, now));
+}
+
+function showFigures(rows) {
+  const last = rows.at(-1);
+  if (!last) return fill(byId("figures"));
+  const fees = rows.reduce((sum, row) => add(sum, row.fees), "0");
+  const figure = (words, value, name) => element("div", {}, element("dt", {}, words), element("dd", { class: name ?? "" }, value));
+  fill(
+    byId("figures"),
+    figure("total buy", readable(last.running.buy), "buy"),
+    figure("total sell", readable(last.running.sell), "sell"),
+    figure("net to settle (buy − sell)", readable(last.running.net), "due"),
+    figure("+ fees", readable(fees)),
+    figure("= due for the day's trades", readable(add(last.running.net, fees))),
+  );
+}
+
+function open(row) {
+  const { currency, terminal } = selected();
+  const key = [row.start, terminal === ALL ? "*" : terminal, currency];
+  explain(byId("why"), SUMMARY, key, `${clock(row.start)}, ${terminal}, ${currency}`).catch(complain);
+}
+
+async function showBanner() {
+  const banner = byId("banner");
+  const since = Math.max(0, state.pipeline.batch - 200);
+  const found = await api("read/trades", { group: "terminal", max: "traded_at", since_batch: since });
+  const clocks = found.rows.map((row) => [row.terminal, new Date(row.traded_at).getTime()]);
+  if (!clocks.length) return;
+  const leading = Math.max(...clocks.map(([, at]) => at));
+  const slowest = Math.min(...clocks.map(([, at]) => at));
+  const width = 15 * 60 * 1000;
+  const complete = new Date(Math.floor(slowest / width) * width).toISOString();
+  const behind = clocks.filter(([, at]) => leading - at >= 1000).map(([name, at]) => `${name.toLowerCase()} ${length(leading - at)} behind`);
+  banner.dataset.state = behind.length ? "" : "good";
+  banner.textContent = [`Complete up to ${clock(complete)}`, ...behind].join(", ");
+}
+
+function length(milliseconds) {
+  const seconds = Math.round(milliseconds / 1000);
+  return seconds < 120 ? `${seconds} s` : seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
+}
+
+async function readChoices() {
+  state.pipeline = await api("pipeline");
+  const [days, used, currencies, terminals] = await Promise.all([
+    api("read/market_days", { limit: 10000 }), api("values/running_totals/day"),
+    api(`values/${SUMMARY}/currency`), api(`values/${SUMMARY}/terminal`),
+  ]);
+  const known = new Set(used.values);
+  state.days = days.rows.filter((row) => known.has(row.day)).reverse();
+  const followed = !byId("day").value || byId("day").value === byId("day").options[0]?.value;
+  options(byId("day"), state.days.map((row) => row.day), followed ? state.days[0]?.day : byId("day").value);
+  const main = page.dataset.mainCurrency;
+  const chosen = byId("currency").value || (currencies.values.includes(main) ? main : currencies.values[0]);
+  options(byId("currency"), currencies.values, chosen);
+  options(byId("terminal"), [ALL, ...terminals.values], byId("terminal").value || ALL);
+  state.first = Date.parse(state.pipeline.first_published_at);
+  state.last = Date.parse(state.pipeline.published_at);
+}
+
+// The slider runs from the first publication to the last one; its far end is now.
+function moment() {
+  if (!byId("then").checked) return null;
+  const share = Number(byId("slider").value) / 1000;
+  // A millisecond more: publications have microseconds, and the moment of one includes it.
+  return new Date(state.first + Math.ceil((state.last - state.first) * share) + 1).toISOString();
+}
+
+const refresh = refreshing(async () => {
+  await readChoices();
+  if (!state.days.length) {
+    fill(byId("twin"), empty("No trades yet. Drop a file of trades into the landing folder, or run ", element("code", {}, "tapeline simulate"), "."));
+    byId("banner").textContent = "No batch has been published yet.";
+    return;
+  }
+  const at = moment();
+  byId("slider").disabled = !byId("then").checked;
+  byId("moment").textContent = at ? clock(at, true) : "now";
+  const { mode } = selected();
+  const [now, then] = await Promise.all([windowsAt(null), at ? windowsAt(at) : null]);
+  const shown = then ?? now;
+  await draw(
+    byId("chart"), [...traces(shown, mode, false), ...(then ? traces(now, mode, true) : []), ...restatedMarks(shown, mode)],
+    { barmode: "group", xaxis: ticks(shown), yaxis: { title: { text: selected().currency }, tickformat: "~s" } },
+    (point) => open({ start: point.customdata[0] }),
+  );
+  showTable(now, then, mode);
+  showFigures(now);
+  await showBanner();
+});
+
+// Times are shown in the market's zone; the axis itself counts in UTC.
+function ticks(rows) {
+  const every = Math.max(1, Math.ceil(rows.length / 10));
+  const some = rows.filter((_, index) => index % every === 0);
+  return { type: "date", tickvals: some.map((row) => row.start), ticktext: some.map((row) => clock(row.start)) };
+}
+
+byId("filters").addEventListener("submit", (event) => event.preventDefault());
+byId("filters").addEventListener("input", refresh);
+document.addEventListener("theme", refresh);
+closeOnEscape(byId("why"));
+refresh();
+follow(refresh);
