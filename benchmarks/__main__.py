@@ -27,6 +27,9 @@ ALL = {
     "recovery": (0.3, 1),
     "soak": (1.0, 1),
     "small_files": (1.0, 1),
+    "serve_load": (1.0, 1),
+    "serve_page": (1.0, 3),
+    "to_the_browser": (1.0, 1),
 }
 
 

@@ -16,15 +16,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import latency
+from benchmarks import latency, serving
 from benchmarks.generate import Input, bench_folder, make
 from benchmarks.measure import run, running, start
 from benchmarks.ours import SummaryTotal
 from tapeline.books.commits import read_commits
 
 LIMIT_SECONDS = 900.0
-# Java is warm by then.
-KILLED_BATCH = 12
+# Killed when a point is reached so often: Java is warm by then, and the tape runs ahead of the flow.
+KILLS = {"computed": 12, "decided": 12, "tape_decided": 50}
 Facts = dict[str, Any]
 
 
@@ -215,7 +215,7 @@ def corrections(scale: float, rounds: int) -> Facts:
 def recovery(scale: float, rounds: int) -> Facts:
     """How soon after a kill is the flow where it was? In ordinary batches beyond a plain start."""
     made = make("million", scale)
-    found: dict[str, list[float]] = {"computed": [], "decided": [], "tape_decided": []}
+    found: dict[str, list[float]] = {point: [] for point in KILLS}
     more: list[Facts] = []
     for _ in range(rounds):
         for point, values in found.items():
@@ -243,10 +243,10 @@ def _killed_and_started_again(made: Input, point: str) -> Facts:
         places = ["--root", str(root), "--reference", str(made.reference)]
         log = bench_folder() / "logs" / "ours-killed.log"
         arguments = ["benchmarks.ours", "once", *places, "--drop", str(made.drop)]
-        doomed = start(arguments, log, TAPELINE_FAILPOINTS=f"{point}={KILLED_BATCH}")
+        doomed = start(arguments, log, TAPELINE_FAILPOINTS=f"{point}={KILLS[point]}")
         doomed.child.wait(LIMIT_SECONDS)
         if doomed.ended().exit_code != -signal.SIGKILL:
-            raise RuntimeError(f"{point} was not reached {KILLED_BATCH} times: nothing was killed")
+            raise RuntimeError(f"{point} was not reached often enough: nothing was killed")
         rows = read_commits(root / "books" / "trades" / "commits")
         bodies = [json.loads(row["body"]) for row in rows if row["event"] == "decided"]
         ordinary = median(body["milliseconds"] for body in bodies[-5:]) / 1000
@@ -311,6 +311,52 @@ def small_files(scale: float, rounds: int) -> Facts:
     }
 
 
+def serve_load(scale: float, rounds: int) -> Facts:
+    """Does every one of 200 live clients see every commit, soon, and what does the server use?"""
+    made = make("stream", 0.5)
+    runs = []
+    for _ in range(rounds):
+        with fresh_root("served") as root:
+            runs.append(serving.many_clients(made, root, clients=200, seconds=60 * scale))
+    return {
+        "unit": "milliseconds from the commit to the client's event, median",
+        "commit_to_event_ms": median(one["commit_to_event_ms_p50"] for one in runs),
+        "missed": sum(one["missed"] for one in runs),
+        "server_cores": max(one["server_cores"] for one in runs),
+        "server_rss_mb": max(one["server_rss_mb"] for one in runs),
+        "runs": runs,
+    }
+
+
+def serve_page(scale: float, rounds: int) -> Facts:
+    """How long does the server work when the page opens on 100 days of history?"""
+    made = make("hundred_days", scale, corrections=0.005)
+    with fresh_root("served-history") as root:
+        places = ["--root", str(root), "--drop", str(made.drop), "--reference", str(made.reference)]
+        right(arm("benchmarks.ours", "once", *places), made)
+        runs = [serving.page_on_history(root) for _ in range(rounds)]
+    return {
+        "unit": "seconds for all that the page asks, one after the other",
+        "cold_seconds": median(one["cold_seconds"] for one in runs),
+        "warm_seconds": median(one["warm_seconds"] for one in runs),
+        "runs": runs,
+    }
+
+
+def to_the_browser(scale: float, rounds: int) -> Facts:
+    """How soon does a trade change the number in a browser? From the rename to the page's table."""
+    made = make("stream", 0.5)
+    runs = []
+    for _ in range(rounds):
+        with fresh_root("browser") as root:
+            runs.append(serving.to_the_browser(made, root, files=int(80 * scale), warm_up=20))
+    return {
+        "unit": "seconds, file renamed -> number in the browser, median",
+        "p50_seconds": median(one["p50_seconds"] for one in runs),
+        "runs": runs,
+    }
+
+
 def _ratio(ours_: list[float], theirs: list[float]) -> float:
     """Median against median."""
     return round(median(ours_) / median(theirs), 3)
@@ -326,4 +372,7 @@ QUESTIONS: dict[str, Callable[[float, int], Facts]] = {
     "recovery": recovery,
     "soak": soak,
     "small_files": small_files,
+    "serve_load": serve_load,
+    "serve_page": serve_page,
+    "to_the_browser": to_the_browser,
 }

@@ -22,12 +22,20 @@ BARS = {
     "hundred_days": [("ratio", "100 days of history against 1", "flat")],
     "corrections": [("ratio", "of the throughput without corrections", "above 0.8")],
     "recovery": [("most", "ordinary batches beyond a plain start", "at most 3")],
+    "serve_load": [
+        ("commit_to_event_ms", "ms from a commit to the event of a client, of 200", "below 300"),
+        ("missed", "commits that a client did not see", "0"),
+        ("server_cores", "cores used by the server", "below 1"),
+        ("server_rss_mb", "MB of memory used by the server", "below 500"),
+    ],
+    "serve_page": [("cold_seconds", "s of server time, the first time", "below 1")],
+    "to_the_browser": [("p50_seconds", "s from the rename to the number in the browser", "-")],
     "soak": [("drift", "last hundred batches against the second", "at most 1.1")],
 }
 
 
 def rows(results: Path) -> list[str]:
-    lines = ["| question | measured | ratio | bar | machine |", "|---|---|---|---|---|"]
+    lines = ["| question | measured | value | bar | machine |", "|---|---|---|---|---|"]
     for name, bars in BARS.items():
         path = results / f"{name}.json"
         if not path.exists():

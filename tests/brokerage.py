@@ -19,7 +19,7 @@ from tapeline.testing import Trial
 from tapeline.trades.reference import write_reference
 
 HOSTILE = "<img src=x onerror=\"document.title='taken'\">"
-COMMAND = [sys.executable, "-c", "from tapeline.cli import main; main()"]
+COMMAND = [sys.executable, "-m", "tapeline"]
 
 
 def trade(

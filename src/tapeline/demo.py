@@ -59,7 +59,7 @@ def latest_day(today: date, trades: int, seed: int) -> Day:
     return Day(seed=seed, date=latest_session(today), trades=trades, corrections=0.005)
 
 
-COMMAND = [sys.executable, "-c", "from tapeline.cli import main; main()"]
+COMMAND = [sys.executable, "-m", "tapeline"]
 
 
 def free_port(wanted: int) -> int:

@@ -351,7 +351,7 @@ def trade_differences(books: Books, truth: Path, reference: Path) -> list[str]:
     return found
 
 
-COMMAND = [sys.executable, "-c", "from tapeline.cli import main; main()"]
+COMMAND = [sys.executable, "-m", "tapeline"]
 
 
 def _measures(row: dict[str, Any]) -> dict[str, str]:

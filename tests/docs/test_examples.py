@@ -131,11 +131,11 @@ def test_the_ten_minutes_work_as_they_are_told(tmp_path: Path) -> None:
             if words[0] == "mv":
                 shutil.move(tmp_path / words[1], tmp_path / words[2])
             elif words[0] == "tapeline":
-                out = run([sys.executable, "-m", "tapeline.cli", *words[1:]], tmp_path)
+                out = run([sys.executable, "-m", "tapeline", *words[1:]], tmp_path)
                 printed = {line.strip() for line in out.splitlines()}
                 assert [x for x in expected if x != "..." and x.strip() not in printed] == [], out
             else:  # set-up is done, and the sheet's own test runs in this process, above
                 assert words[0] in SET_UP_WORDS or "pytest" in words, command
     words = ["report", "sales", "--verdict", "quarantined", "--pipeline", "pipeline.py", "--json"]
-    out = run([sys.executable, "-m", "tapeline.cli", *words], tmp_path)
+    out = run([sys.executable, "-m", "tapeline", *words], tmp_path)
     assert "cups and price are above zero" in out

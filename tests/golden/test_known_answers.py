@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
 import shutil
+import signal
+import subprocess
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -24,6 +27,8 @@ from tapeline.run.runner import Runner
 from tapeline.settings import Settings
 from tapeline.testing import Trial, drawn
 from tapeline.watch.audit import audit
+from tests.golden.market import market
+from tests.streams.test_command_line import COMMAND, ENVIRONMENT, tapeline
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -127,34 +132,6 @@ def test_a_trade_of_959_that_comes_with_the_next_half_hour_corrects_its_own_wind
     assert causes == {("10:00", "on_time", 2900), ("09:30", "late", 100)}
     running = by_window(trial.read("running_totals"), "running_buy", "running_sell")
     assert running == {"09:30": (3100, 3400), "10:00": (6000, 6100)}
-
-
-def market() -> Pipeline:
-    """The normalised files of real markets: neither rounded nor de-duplicated by content."""
-    pipeline = Pipeline("market")
-    schema = (
-        "seq bigint, event_time_utc timestamp, symbol string, price decimal(18,8), "
-        "qty decimal(18,8), side string, arrival_time_utc timestamp, trade_id string"
-    )
-    pipeline.source("raw_trades", Files("landing/", format="csv", schema=schema))
-
-    @pipeline.table(time="event_time_utc", future_after="2 seconds")
-    def trades(raw_trades: Stream) -> DataFrame:
-        value = (F.col("price") * F.col("qty")).cast("decimal(28,16)")
-        return raw_trades.withColumns({"value": value})
-
-    @pipeline.summary(key="window_start", time="window_start", width="15 minutes")
-    def trade_summary(trades: Stream) -> DataFrame:
-        window_start = F.window("event_time_utc", "15 minutes").start.alias("window_start")
-        return trades.groupBy(window_start).agg(
-            F.sum(F.when(F.col("side") == "BUY", F.col("value")).otherwise(0)).alias("total_buy"),
-            F.sum(F.when(F.col("side") == "SELL", F.col("value")).otherwise(0)).alias("total_sell"),
-            F.sum("value").alias("total_value"),
-            F.sum("qty").alias("total_qty"),
-            F.count("*").alias("trade_count"),
-        )
-
-    return pipeline
 
 
 NAMES = ("total_buy", "total_sell", "total_value", "total_qty", "trade_count")
@@ -261,3 +238,46 @@ def test_binance_is_exact_in_its_order_of_arrival_cut_and_killed_at_random(
     assert trial.verdicts("trades") == {"kept": 28_734}
     assert found(trial.read("trade_summary"), NAMES) == golden(folder / "golden.csv", NAMES)
     assert all(check.balances for check in audit(trial.books, full=True))
+
+
+def test_binance_is_exact_although_its_process_is_killed(tmp_path: Path, fixtures: Path) -> None:
+    folder, chance = fixtures / "binance_live_capture", Random(20240810)
+    with gzip.open(folder / "trades.csv.gz", "rt") as file:
+        header, *lines = file.read().splitlines()
+    (tmp_path / "landing").mkdir()
+    shutil.copy(Path(__file__).with_name("market.py"), tmp_path / "pipeline.py")
+    number = 0
+
+    def deliver(size: int) -> None:
+        nonlocal lines, number
+        while size > 0 and lines:
+            some = chance.randint(200, 2_000)
+            number, size = number + 1, size - some
+            hidden = tmp_path / "landing" / f".{number:04}.csv"
+            hidden.write_text("\n".join([header, *lines[:some]]) + "\n")
+            hidden.rename(tmp_path / "landing" / f"{number:04}.csv")
+            lines = lines[some:]
+
+    for _ in range(3):
+        deliver(len(lines) // 3)
+        point = chance.choice(POINTS)
+        child = subprocess.Popen(
+            [*COMMAND, "run", "pipeline.py"],
+            cwd=tmp_path,
+            env={**ENVIRONMENT, "TAPELINE_FAILPOINTS": f"{point}={chance.randint(1, 2)}"},
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            child.wait(25)
+        except subprocess.TimeoutExpired:  # the point did not come: it dies where it is
+            os.killpg(child.pid, signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
+    deliver(len(lines))
+    assert tapeline(tmp_path, "run", "pipeline.py", "--once").returncode == 0
+    plan = resolve(market())
+    books = Books(plan, tmp_path / "tapeline-data" / "market")
+    assert books.totals()["trades"]["verdicts"] == {"kept": 28_734}
+    rows = books.read("trade_summary").to_pylist()
+    assert found(rows, NAMES) == golden(folder / "golden.csv", NAMES)
+    assert all(check.balances for check in audit(books, full=True))

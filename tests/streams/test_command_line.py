@@ -38,7 +38,7 @@ def by_shop(sales: Stream) -> DataFrame:
 '''  # noqa: E501
 
 
-COMMAND = [sys.executable, "-c", "from tapeline.cli import main; main()"]
+COMMAND = [sys.executable, "-m", "tapeline"]
 ENVIRONMENT = {**os.environ, "TAPELINE_JARS": str(Path(__file__).parents[2] / ".jars")}
 
 

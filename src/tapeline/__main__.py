@@ -1,0 +1,5 @@
+"""python -m tapeline: the command line."""
+
+from tapeline.cli import main
+
+main()

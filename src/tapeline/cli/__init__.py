@@ -1,0 +1,27 @@
+"""The command line: parses, calls, prints; decides nothing."""
+
+from __future__ import annotations
+
+import typer
+from rich.markup import escape
+
+from tapeline.cli import quarantine, reading, running, trying
+from tapeline.cli.options import err
+from tapeline.errors import TapelineError
+
+app = typer.Typer(
+    help="Tapeline keeps the books of a stream.", no_args_is_help=True, add_completion=False
+)
+for part in (running.app, reading.app):
+    app.add_typer(part)
+app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(trying.app)
+
+
+def main() -> None:
+    """Run the command line; errors end it with their own exit code."""
+    try:
+        app(standalone_mode=True)
+    except TapelineError as error:
+        err.print("[red]error:[/red]", escape(str(error)), soft_wrap=True)
+        raise SystemExit(error.exit_code) from None

@@ -1,0 +1,50 @@
+"""What the commands share: options, consoles, and loading what they name."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from tapeline.books import Books
+from tapeline.plan import Plan, load_pipeline, resolve
+from tapeline.settings import Settings, load_settings
+from tapeline.show import plain
+
+# A pipe has no width: what is piped is not cut.
+out = Console(width=None if sys.stdout.isatty() else 160)
+err = Console(stderr=True)
+
+Target = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="A pipeline file, or a module that declares one.")
+]
+TargetOption = Annotated[
+    str, typer.Option("--pipeline", "-p", help="A pipeline file, or a module that declares one.")
+]
+Project = Annotated[
+    Path, typer.Option(help="The project's folder: tapeline.toml, landing, reference data.")
+]
+Root = Annotated[Path | None, typer.Option(help="Where the books are kept.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+DEFAULT_TARGET = "tapeline.trades"
+
+
+def load(target: str, project: Path, root: Path | None) -> tuple[Plan, Settings]:
+    settings = load_settings(project.absolute())
+    if root is not None:
+        settings = replace(settings, root=root)
+    return resolve(load_pipeline(target, settings)), settings
+
+
+def books_of(target: str, project: Path, root: Path | None) -> Books:
+    plan, settings = load(target, project, root)
+    return Books(plan, settings.home(plan.name))
+
+
+def print_json(value: Any) -> None:
+    out.print_json(json.dumps(plain(value)))

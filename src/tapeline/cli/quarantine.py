@@ -1,0 +1,183 @@
+"""Commands of the quarantine: what lies there, and what is decided about it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from tapeline.books import Books
+from tapeline.books.operator import DISMISS, REDRIVE, Act
+from tapeline.cli.options import (
+    DEFAULT_TARGET,
+    AsJson,
+    Project,
+    Root,
+    TargetOption,
+    books_of,
+    load,
+    out,
+    print_json,
+)
+from tapeline.declare.duration import parse_moment
+from tapeline.show import plain, readable
+from tapeline.watch.quarantine import Filter, Signed, decide, quarantined
+from tapeline.watch.quarantine import show as show_quarantined
+
+app = typer.Typer(
+    help="The records in quarantine, and what is decided about them.", no_args_is_help=True
+)
+SHOWN_BYTES = 80
+
+Table_ = Annotated[str | None, typer.Option("--table", help="Only this table's.")]
+Reason = Annotated[str | None, typer.Option(help="Only with this in one of the reasons.")]
+Source = Annotated[str | None, typer.Option(help="Only from this source.")]
+Since = Annotated[str | None, typer.Option(help="Only those published since then.")]
+Positions = Annotated[
+    list[str] | None, typer.Argument(help="Positions as listed, e.g. raw_trades:12:345.")
+]
+Who = Annotated[str | None, typer.Option(help="Who decides; the user of this machine if unsaid.")]
+Note = Annotated[str, typer.Option(help="Why, for the record.")]
+Everything = Annotated[bool, typer.Option("--all", help="All that lie in quarantine.")]
+
+
+@app.command("list")
+def quarantine_list(
+    table: Table_ = None,
+    reason: Reason = None,
+    source: Source = None,
+    since: Since = None,
+    limit: Annotated[int, typer.Option(help="At most so many rows.")] = 100,
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """The records in quarantine, newest first, with their reasons."""
+    books = books_of(pipeline, project, root)
+    chosen = Filter(table, reason, source, parse_moment(since) if since else None)
+    rows = quarantined(books, chosen)
+    if as_json:
+        print_json([plain(row) for row in rows[:limit]])
+        return
+    shown = RichTable("position", "table", "reasons", "key", "at", "record")
+    for row in rows[:limit]:
+        record = readable(row["record"] or b"")[:SHOWN_BYTES]
+        cells = [row["position"], row["table"], "; ".join(row["reasons"]), str(row["key"] or "")]
+        shown.add_row(*map(escape, cells), readable(row["at"]), record)
+    out.print(shown if rows else "The quarantine is empty.")
+    if len(rows) > limit:
+        out.print(f"{len(rows) - limit:,} more: raise --limit, or filter.")
+
+
+@app.command("show")
+def quarantine_show(
+    position: Annotated[str, typer.Argument(help="A position as listed.")],
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """One record: its bytes, its reasons, and what was decided about it."""
+    facts = show_quarantined(books_of(pipeline, project, root), position)
+    if as_json:
+        print_json(plain(facts))
+        return
+    out.print(f"{escape(position)}, line {facts['line']} of delivery {facts['delivery']}:")
+    out.print(readable(facts["record"]), soft_wrap=True)
+    for row in facts["quarantined"]:
+        out.print(f"in quarantine of {row['table']}: {escape('; '.join(row['reasons']))}")
+    for act in facts["acts"]:
+        said = f"{act['act']} by {act['who']}: {act['note']}"
+        out.print(f"{readable(act['at'])} {escape(said)}")
+
+
+@app.command("redrive")
+def quarantine_redrive(
+    positions: Positions = None,
+    everything: Everything = False,
+    table: Table_ = None,
+    reason: Reason = None,
+    source: Source = None,
+    since: Since = None,
+    record: Annotated[
+        Path | None, typer.Option(help="A file with the corrected record, for one position.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")
+    ] = False,
+    who: Who = None,
+    note: Note = "",
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send records through their table again: after a fixed rule, reference or record."""
+    found, settings = load(pipeline, project, root)
+    books = Books(found, settings.home(found.name))
+    chosen = Filter(table, reason, source, parse_moment(since) if since else None, positions or ())
+    rows = _chosen(books, chosen, everything)
+    content = record.read_bytes().rstrip(b"\r\n") if record else None
+    if dry_run:
+        from tapeline.run.rehearsal import rehearse
+
+        _tell_rehearsal(rehearse(found, settings, books, rows, content), as_json)
+        return
+    acts = decide(books, REDRIVE, rows, Signed(datetime.now(UTC), who, note), content)
+    _tell_acts(acts, as_json)
+
+
+@app.command("dismiss")
+def quarantine_dismiss(
+    positions: Positions = None,
+    everything: Everything = False,
+    table: Table_ = None,
+    reason: Reason = None,
+    source: Source = None,
+    since: Since = None,
+    who: Who = None,
+    note: Note = "",
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decide that records shall never count; they stay in the register, as dismissed."""
+    books = books_of(pipeline, project, root)
+    chosen = Filter(table, reason, source, parse_moment(since) if since else None, positions or ())
+    rows = _chosen(books, chosen, everything)
+    _tell_acts(decide(books, DISMISS, rows, Signed(datetime.now(UTC), who, note)), as_json)
+
+
+def _chosen(books: Books, chosen: Filter, everything: bool) -> list[dict[str, Any]]:
+    """What somebody means; nothing said does not mean everything."""
+    if chosen == Filter() and not everything:
+        raise typer.BadParameter("name positions, a filter, or --all")
+    return quarantined(books, chosen)
+
+
+def _tell_acts(acts: list[Act], as_json: bool) -> None:
+    if as_json:
+        print_json([plain(act.row()) for act in acts])
+    elif acts:
+        out.print(f"{len(acts):,} acts recorded; the pipeline's next batch carries them out.")
+    else:
+        out.print("Nothing in quarantine matches.")
+
+
+def _tell_rehearsal(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(plain(found))
+        return
+    shown = RichTable("position", "table", "would be", "reasons")
+    for row in found["records"]:
+        cells = [row["position"], row["table"], row["verdict"], "; ".join(row["reasons"])]
+        shown.add_row(*map(escape, cells))
+    out.print(shown if found["records"] else "Nothing in quarantine matches.")
+    for change in found["changes"]:
+        out.print(escape(f"{change['summary']}: {change['change']}"), soft_wrap=True)

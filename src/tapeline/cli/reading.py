@@ -1,0 +1,159 @@
+"""Commands that read the books: reports, reasons, changes, the trial balance."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from tapeline.cli.options import (
+    DEFAULT_TARGET,
+    AsJson,
+    Project,
+    Root,
+    Target,
+    TargetOption,
+    books_of,
+    out,
+    print_json,
+)
+from tapeline.declare.duration import parse_moment
+from tapeline.show import as_csv, as_table, plain, readable
+from tapeline.show import as_json as as_json_text
+from tapeline.watch.audit import audit as run_audit
+from tapeline.watch.history import changes, why
+
+app = typer.Typer()
+
+
+@app.command()
+def report(
+    name: Annotated[str, typer.Argument(help="A summary, view or table.")],
+    form: Annotated[str, typer.Option("--format", help="table, csv or json")] = "table",
+    limit: Annotated[int, typer.Option(help="At most so many rows.")] = 10_000,
+    verdict: Annotated[
+        str | None, typer.Option(help="A table's records with this verdict, e.g. quarantined.")
+    ] = None,
+    unmatched: Annotated[
+        bool, typer.Option("--unmatched", help="A table's corrections of what has not come.")
+    ] = False,
+    as_reported: Annotated[
+        str | None, typer.Option(help="As it was published by then, e.g. '2026-11-13 10:31'.")
+    ] = None,
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a summary, view or table as it stands, or as it was reported."""
+    books = books_of(pipeline, project, root)
+    if verdict:
+        rows = books.with_verdict(name, verdict)
+    elif unmatched:
+        rows = books.unmatched(name)
+    else:
+        rows = books.read(name, parse_moment(as_reported) if as_reported else None)
+    rows = rows.slice(0, min(limit, rows.num_rows))  # Arrow slices no columns into any length
+    if as_json or form == "json":
+        sys.stdout.write(as_json_text(rows) + "\n")
+    elif form == "csv":
+        sys.stdout.write(as_csv(rows))
+    elif form == "table":
+        out.print(as_table(rows, name) if rows.num_columns else f"{name} has no entries yet.")
+    else:
+        raise typer.BadParameter(f"'{form}' is not one of table, csv, json")
+
+
+@app.command("why")
+def why_command(
+    name: Annotated[str, typer.Argument(help="A summary.")],
+    key: Annotated[
+        list[str], typer.Argument(help="Its key, in the order of the declaration; '*' for all.")
+    ],
+    records: Annotated[int, typer.Option(help="At most so many records per revision.")] = 20,
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """The revisions of a number: when, by how much, why, and the records behind each."""
+    wanted = [None if value == "*" else value for value in key]
+    revisions = why(books_of(pipeline, project, root), name, wanted, records)
+    if as_json:
+        print_json([plain(revision.facts()) for revision in revisions])
+        return
+    if not revisions:
+        out.print(f"{escape(name)} has no entry under {escape(', '.join(key))}.")
+    for revision in revisions:
+        change = ", ".join(f"{n} {v:+,}" for n, v in revision.change.items() if v)
+        value = ", ".join(f"{n} {v:,}" for n, v in revision.value.items())
+        out.print(
+            f"[bold]{readable(revision.at)}[/bold] batch {revision.batch} {revision.cause}: "
+            f"{change or 'no change'} -> {value}"
+        )
+        for one in revision.records:
+            where = f"{one['source']} {one.get('delivery')} line {one.get('line')}"
+            sign = "+" if one["sign"] > 0 else "-"
+            out.print(f"  {sign} {escape(str(one['record']))} ({escape(where)})")
+
+
+@app.command("changes")
+def changes_command(
+    since: Annotated[str, typer.Option(help="Compare with what was published by then.")],
+    name: Annotated[str | None, typer.Argument(help="One summary; all without it.")] = None,
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every published number that moved since a moment: old, new and why."""
+    rows = changes(books_of(pipeline, project, root), parse_moment(since), name)
+    if as_json:
+        print_json([plain(row) for row in rows])
+        return
+    table = RichTable("summary", "key", "measure", "old", "new", "causes", "at")
+    for row in rows:
+        key = ", ".join(readable(value) for value in row["key"].values())
+        for measure, new in row["new"].items():
+            old = row["old"][measure] if row["old"] else None
+            if old != new:
+                cells = [key, measure, readable(old), readable(new), row["causes"]]
+                table.add_row(row["summary"], *map(escape, cells), readable(row["at"]))
+    out.print(table if rows else "Nothing moved.")
+
+
+@app.command()
+def audit(
+    pipeline: Target = DEFAULT_TARGET,
+    full: Annotated[
+        bool, typer.Option("--full", help="Everything, also what balanced before.")
+    ] = False,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """The trial balance: proof that nothing is lost and nothing doubled. Exit code 4 if not."""
+    books = books_of(pipeline, project, root)
+    checks = run_audit(books, full)
+    wrong = [check for check in checks if not check.balances]
+    if as_json:
+        print_json({"balances": not wrong, "checks": [check.facts() for check in checks]})
+    else:
+        print_audit(out, checks, books.cut().batch)
+    if wrong:
+        raise typer.Exit(4)
+
+
+def print_audit(console: Console, checks: list[Any], batch: int) -> None:
+    table = RichTable("equation", "expected", "found", "", title=f"trial balance at batch {batch}")
+    for check in checks:
+        mark = "[green]=" if check.balances else f"[red]differs, first in batch {check.batch}"
+        table.add_row(check.what, check.expected, check.found, mark)
+    console.print(table)
+    wrong = sum(not check.balances for check in checks)
+    console.print(f"[red]{wrong} equations do not hold." if wrong else "[green]The books balance.")

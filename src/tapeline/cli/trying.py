@@ -1,0 +1,107 @@
+"""Commands that try the product out: simulated trades, the demo, drills."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from tapeline.books import Books
+from tapeline.cli.options import (
+    DEFAULT_TARGET,
+    AsJson,
+    Target,
+    err,
+    out,
+    print_json,
+)
+from tapeline.cli.reading import print_audit
+from tapeline.plan import load_pipeline, resolve
+from tapeline.settings import load_settings
+from tapeline.show import as_table
+from tapeline.watch.audit import audit as run_audit
+
+app = typer.Typer()
+
+
+@app.command()
+def simulate(
+    folder: Annotated[Path, typer.Option(help="The drop folder.")] = Path("landing"),
+    trades: Annotated[int, typer.Option(help="How many trades the day has.")] = 20_000,
+    seconds: Annotated[float, typer.Option(help="Play the day in so many seconds.")] = 60.0,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same day.")] = 1,
+    reference: Annotated[Path, typer.Option(help="Reference data goes here.")] = Path("reference"),
+    day: Annotated[str | None, typer.Option(help="The trading day, e.g. 2026-11-13.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Play a trading day into a drop folder; the truth about it is written beside it first."""
+    from tapeline.demo import latest_day, play_day
+
+    try:
+        today = date.fromisoformat(day) + timedelta(days=1) if day else datetime.now(UTC).date()
+    except ValueError:
+        raise typer.BadParameter(f"'{day}' is not a date such as 2026-11-13") from None
+    sent = play_day(folder, reference, latest_day(today, trades, seed), seconds)
+    if as_json:
+        print_json({"records": sent, "folder": str(folder)})
+    else:
+        out.print(f"{sent:,} records sent to {folder}.")
+
+
+@app.command()
+def demo(
+    seconds: Annotated[float | None, typer.Option(help="End after this many seconds.")] = None,
+    folder: Annotated[Path, typer.Option(help="The demo's own project folder.")] = Path("demo"),
+    trades: Annotated[int, typer.Option(help="How many trades the day has.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same day.")] = 1,
+) -> None:
+    """A brokerage's trading day, live: simulator, pipeline and the trade summary."""
+    from tapeline.demo import Demo
+
+    settings = load_settings(folder.absolute())
+    found = resolve(load_pipeline(DEFAULT_TARGET, settings))
+    live = Demo(found, settings, out, trades, seed)
+    live.run(seconds)
+    books = Books(found, settings.home(found.name))
+    out.print(as_table(books.read("running_totals"), "running totals"))
+    out.print(as_table(books.read("due"), "due for settlement"))
+    checks = run_audit(books)
+    print_audit(out, checks, books.cut().batch)
+    if not all(check.balances for check in checks):
+        raise typer.Exit(4)
+
+
+@app.command()
+def drill(
+    pipeline: Target = DEFAULT_TARGET,
+    folder: Annotated[Path, typer.Option(help="The drill's own folder; emptied first.")] = Path(
+        "drill"
+    ),
+    seed: Annotated[int, typer.Option(help="The same seed makes the same drill.")] = 1,
+    trades: Annotated[int, typer.Option(help="How many trades the simulator makes.")] = 100_000,
+    kills: Annotated[int, typer.Option(help="How often the process is killed.")] = 50,
+    files: Annotated[
+        Path | None, typer.Option("--input", help="Files to feed a pipeline of your own with.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Shuffle, repeat, delay, split and kill, then compare the books. Exit code 4 if not equal."""
+    from tapeline.drill import Asked, Drill
+
+    if files is None and pipeline != DEFAULT_TARGET:
+        raise typer.BadParameter("say by --input which files to feed your pipeline with")
+    asked = Asked(pipeline, folder.absolute(), seed, trades, kills, files and files.absolute())
+    done = Drill(asked, lambda text: err.print(escape(text), soft_wrap=True)).run()
+    if as_json:
+        print_json(done.facts())
+    else:
+        facts = done.facts()
+        out.print(f"{facts['records']:,} records, {facts['kills']} kills, seed {seed}: "
+                  f"{len(done.differences)} differences.")  # fmt: skip
+        for difference in done.differences[:20]:
+            out.print(f"[red]{escape(difference)}", soft_wrap=True)
+    if done.differences:
+        raise typer.Exit(4)
