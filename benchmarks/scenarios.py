@@ -23,7 +23,7 @@ from benchmarks.ours import SummaryTotal
 from tapeline.books.commits import read_commits
 
 LIMIT_SECONDS = 900.0
-# Killed when a point is reached so often: Java is warm by then, and the tape runs ahead of the flow.
+# Killed when a point is reached so often: Java is warm by then, and the tape ahead of the flow.
 KILLS = {"computed": 12, "decided": 12, "tape_decided": 50}
 Facts = dict[str, Any]
 
