@@ -21,7 +21,10 @@ BARS = {
     "history": [("ratio", "20 days of history against 1", "at most 1.25")],
     "hundred_days": [("ratio", "100 days of history against 1", "flat")],
     "corrections": [("ratio", "of the throughput without corrections", "above 0.8")],
-    "recovery": [("most", "ordinary batches beyond a plain start", "at most 3")],
+    "recovery": [
+        ("batches", "batches until the flow is where it was", "at most 3"),
+        ("against_first_batch", "of the time of the first batch of any start", "-"),
+    ],
     "serve_load": [
         ("commit_to_event_ms", "ms from a commit to the event of a client, of 200", "below 300"),
         ("missed", "commits that a client did not see", "0"),

@@ -184,3 +184,26 @@ def wait_for_records(shop: Path, records: int) -> None:
             return
         time.sleep(0.5)
     raise AssertionError(f"{records} records were not published in two minutes: {done.stderr}")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("given", [None, "when,city,amount\n2026-01-01 10:00,Rome,1.5\n"])
+def test_a_new_project_runs_reports_and_passes_its_own_test(
+    tmp_path: Path, given: str | None
+) -> None:
+    words = ["new", "takings"]
+    if given is not None:
+        (tmp_path / "sample.csv").write_text(given)
+        words += ["--from", "sample.csv"]
+    assert tapeline(tmp_path, *words).returncode == 0
+    project = tmp_path / "takings"
+    done = tapeline(project, "run", "pipeline.py", "--once", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["records"] == (5 if given is None else 1)
+    report = tapeline(project, "report", "totals", "--pipeline", "pipeline.py", "--json")
+    assert sum(row["records"] for row in json.loads(report.stdout)) == (5 if given is None else 1)
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=project, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert "2 passed" in tested.stdout, tested.stdout + tested.stderr

@@ -28,6 +28,30 @@ app = typer.Typer()
 
 
 @app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="The project's name, and its folder's.")],
+    sample: Annotated[
+        Path | None,
+        typer.Option("--from", help="A sample file, JSON lines or CSV: propose a pipeline for it."),
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Where the project's folder is made.")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Make a project of your own: a pipeline, sample data, settings and a test that passes."""
+    from tapeline.new import coffee, look, write_project
+
+    proposal = look(sample) if sample else coffee()
+    written = write_project(folder / name, name, proposal)
+    if as_json:
+        print_json({"files": [str(path) for path in written], "key": proposal.key,
+                    "time": proposal.time})  # fmt: skip
+        return
+    out.print(f"{folder / name}: {', '.join(str(p.relative_to(folder / name)) for p in written)}")
+    out.print(f"key: {proposal.key or 'none'}, time: {proposal.time or 'none'}; see pipeline.py")
+    out.print(f"Next: cd {folder / name} && tapeline run pipeline.py --once")
+
+
+@app.command()
 def simulate(
     folder: Annotated[Path, typer.Option(help="The drop folder.")] = Path("landing"),
     trades: Annotated[int, typer.Option(help="How many trades the day has.")] = 20_000,

@@ -154,6 +154,9 @@ class Runner:
         intake.start()
         deadline = time.monotonic() + seconds if seconds else None
         ticks = Ticks.starting(every, self._clock()) if every else None
+        if ticks is None:
+            # What a killed process was at work on comes first, before Spark starts the queries.
+            self._guarded_advance(limit=1)
         queries = {n: i.start(self._on_tape(n, ticks is None)) for n, i in self.ingests.items()}
         try:
             if ticks is None:
@@ -225,21 +228,21 @@ class Runner:
 
         return then
 
-    def _guarded_advance(self) -> None:
+    def _guarded_advance(self, limit: int | None = None) -> None:
         """Advance; a flow that fails is tried again later and never stops ingest."""
         with self._working:
             if not self.supervisor.may_try(FLOW):
                 return
             try:
-                self._advance()
+                self._advance(limit)
                 self.supervisor.works(FLOW)
             except Exception as error:  # noqa: BLE001 - whatever stops the flow must not stop ingest
                 self.supervisor.failed(FLOW, error, self.flow.at_work)
                 self._say()
 
-    def _advance(self) -> list[Published]:
+    def _advance(self, limit: int | None = None) -> list[Published]:
         done: list[Published] = []
-        while self.flow.waiting and not self._stop.is_set():
+        while self.flow.waiting and not self._stop.is_set() and len(done) != limit:
             published = self.flow.advance(limit=1)
             if not published:
                 break

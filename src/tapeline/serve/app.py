@@ -19,6 +19,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 from starlette.types import ASGIApp
 
 from tapeline.books import Books
+from tapeline.books.delta import read_files
 from tapeline.errors import OperationError, TapelineError
 from tapeline.serve import api, pages
 from tapeline.serve.answers import Answers
@@ -38,6 +39,7 @@ def build(books: Books, settings: ServeSettings, token: str | None, feed: Feed) 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        await asyncio.to_thread(_open_tables, books)
         following = asyncio.create_task(feed.run())
         yield
         following.cancel()
@@ -59,6 +61,15 @@ def build(books: Books, settings: ServeSettings, token: str | None, feed: Feed) 
     _add_plain_routes(app, books, feed, token, settings)
     app.include_router(pages.router(books.plan))
     return Guard(app, settings, token)
+
+
+def _open_tables(books: Books) -> None:
+    """Before the first page asks: opening a table costs many times what following it does."""
+    with suppress(TapelineError, OSError):
+        for table in books.plan.tables:
+            read_files(books.layout.register(table.name))
+        for summary in books.plan.summaries:
+            books.read(summary.name)
 
 
 def _add_errors(app: FastAPI) -> None:

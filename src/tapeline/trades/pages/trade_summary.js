@@ -9,7 +9,7 @@ const STATUSES = ["restated", "open", "provisional", "final"];
 const SHAPES = { restated: "star", open: "circle-open", provisional: "circle", final: "circle" };
 const MARKS = { restated: "★ restated", open: "○ open", provisional: "◐ provisional", final: "● final" };
 const page = byId("page");
-const state = { pipeline: null, days: [], first: null, last: null, moment: null };
+const state = { pipeline: null, calendar: null, days: [], first: null, last: null };
 
 const selected = () => ({
   day: state.days.find((one) => one.day === byId("day").value),
@@ -113,10 +113,17 @@ function open(row) {
   explain(byId("why"), SUMMARY, key, `${clock(row.start)}, ${terminal}, ${currency}`).catch(complain);
 }
 
+// How far each terminal's trades reach: by the last few batches, or more if one was quiet.
+async function terminalClocks(batches) {
+  const since = Math.max(0, state.pipeline.batch - batches + 1);
+  const found = await api("read/trades", { group: "terminal", max: "traded_at", since_batch: since });
+  const known = byId("terminal").options.length - 1;
+  return found.rows.length < known && batches < 100 && since > 0 ? terminalClocks(batches * 6) : found;
+}
+
 async function showBanner() {
   const banner = byId("banner");
-  const since = Math.max(0, state.pipeline.batch - 200);
-  const found = await api("read/trades", { group: "terminal", max: "traded_at", since_batch: since });
+  const found = await terminalClocks(3);
   const clocks = found.rows.map((row) => [row.terminal, new Date(row.traded_at).getTime()]);
   if (!clocks.length) return;
   const leading = Math.max(...clocks.map(([, at]) => at));
@@ -133,22 +140,26 @@ function length(milliseconds) {
   return seconds < 120 ? `${seconds} s` : seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
 }
 
+// What the filters offer. True when the day that is shown has changed with it.
 async function readChoices() {
   state.pipeline = await api("pipeline");
   const [days, used, currencies, terminals] = await Promise.all([
-    api("read/market_days", { limit: 10000 }), api("values/running_totals/day"),
+    state.calendar ?? api("read/market_days", { limit: 10000 }), api("values/running_totals/day"),
     api(`values/${SUMMARY}/currency`), api(`values/${SUMMARY}/terminal`),
   ]);
   const known = new Set(used.values);
   state.days = days.rows.filter((row) => known.has(row.day)).reverse();
-  const followed = !byId("day").value || byId("day").value === byId("day").options[0]?.value;
-  options(byId("day"), state.days.map((row) => row.day), followed ? state.days[0]?.day : byId("day").value);
+  if (state.days.length) state.calendar = days;
+  const before = byId("day").value;
+  const followed = !before || before === byId("day").options[0]?.value;
+  options(byId("day"), state.days.map((row) => row.day), followed ? state.days[0]?.day : before);
   const main = page.dataset.mainCurrency;
   const chosen = byId("currency").value || (currencies.values.includes(main) ? main : currencies.values[0]);
   options(byId("currency"), currencies.values, chosen);
   options(byId("terminal"), [ALL, ...terminals.values], byId("terminal").value || ALL);
   state.first = Date.parse(state.pipeline.first_published_at);
   state.last = Date.parse(state.pipeline.published_at);
+  return before !== byId("day").value;
 }
 
 // The slider runs from the first publication to the last one; its far end is now.
@@ -159,26 +170,32 @@ function moment() {
   return new Date(state.first + Math.ceil((state.last - state.first) * share) + 1).toISOString();
 }
 
-const refresh = refreshing(async () => {
-  await readChoices();
-  if (!state.days.length) {
-    fill(byId("twin"), empty("No trades yet. Drop a file of trades into the landing folder, or run ", element("code", {}, "tapeline simulate"), "."));
-    byId("banner").textContent = "No batch has been published yet.";
-    return;
-  }
+async function show() {
   const at = moment();
   byId("slider").disabled = !byId("then").checked;
   byId("moment").textContent = at ? clock(at, true) : "now";
   const { mode } = selected();
   const [now, then] = await Promise.all([windowsAt(null), at ? windowsAt(at) : null]);
   const shown = then ?? now;
+  showTable(now, then, mode);
+  showFigures(now);
   await draw(
     byId("chart"), [...traces(shown, mode, false), ...(then ? traces(now, mode, true) : []), ...restatedMarks(shown, mode)],
     { barmode: "group", xaxis: ticks(shown), yaxis: { title: { text: selected().currency }, tickformat: "~s" } },
     (point) => open({ start: point.customdata[0] }),
   );
-  showTable(now, then, mode);
-  showFigures(now);
+}
+
+// The numbers first: what the filters offer changes rarely, and is read behind them.
+const refresh = refreshing(async () => {
+  if (state.days.length) await show();
+  const moved = await readChoices();
+  if (!state.days.length) {
+    fill(byId("twin"), empty("No trades yet. Drop a file of trades into the landing folder, or run ", element("code", {}, "tapeline simulate"), "."));
+    byId("banner").textContent = "No batch has been published yet.";
+    return;
+  }
+  if (moved) await show();
   await showBanner();
 });
 

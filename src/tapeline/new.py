@@ -1,0 +1,300 @@
+"""A project of the user's own: a pipeline file, sample data, settings and a test that passes.
+
+From a sample file it proposes schema, key, time and first rules. A proposal is text to be read and
+changed: it says what it saw in the sample, and nothing about what will come.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from tapeline.declare.pipeline import NAME
+from tapeline.errors import OperationError
+
+SAMPLE_RECORDS = 10_000
+SAMPLE_BYTES = 16 * 1024 * 1024
+TEST_RECORDS = 50
+FEW_VALUES = 6
+TEMPLATES = Path(__file__).parent / "templates"
+COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+COFFEE = [
+    ("s1", "2026-03-02T08:05:00Z", "north", 2, "6.40"),
+    ("s2", "2026-03-02T08:40:00Z", "south", 1, "2.90"),
+    ("s3", "2026-03-02T09:10:00Z", "north", 3, "9.60"),
+    ("s4", "2026-03-02T09:15:00Z", "south", 2, "5.80"),
+    ("s5", "2026-03-02T10:20:00Z", "east", 1, "3.10"),
+]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the sample: its type, and what was seen in it."""
+
+    name: str
+    type: str
+    always: bool  # in every record, and not empty
+    unique: bool
+    positive: bool = False
+    values: tuple[str, ...] = ()  # all of them, when there are few
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a sample suggests."""
+
+    format: str
+    columns: tuple[Column, ...]
+    records: Sequence[bytes]
+    header: bytes | None = None
+    left_out: tuple[str, ...] = field(default=())
+
+    @property
+    def key(self) -> str | None:
+        """A column that is always there and never repeats, one named like an id first."""
+        fit = [c.name for c in self.columns if c.always and c.unique and _keys(c)]
+        named = [name for name in fit if re.search(r"(^|_)(id|key|no|number)$", name.lower())]
+        return next(iter([*named, *fit]), None)
+
+    @property
+    def time(self) -> str | None:
+        """The first moment that every record has."""
+        return next((c.name for c in self.columns if c.type == "timestamp" and c.always), None)
+
+    @property
+    def groups(self) -> list[str]:
+        """The column with few values that a summary is made by."""
+        return [c.name for c in self.columns if c.values and c.always][:1]
+
+    @property
+    def measures(self) -> list[Column]:
+        """Numbers that add up."""
+        numbers = [c for c in self.columns if c.type.startswith("decimal") or c.type == "bigint"]
+        return [c for c in numbers if c.name != self.key][:3]
+
+
+def look(sample: Path) -> Proposal:
+    """What a file of JSON lines or CSV suggests."""
+    lines = _lines(sample)
+    if not lines:
+        raise OperationError(f"{sample} holds no records to look at.")
+    first = lines[0].lstrip(b"\xef\xbb\xbf \t")
+    if first.startswith(b"{"):
+        rows = [_json_record(line, number) for number, line in enumerate(lines, start=1)]
+        return _proposal("json", rows, lines)
+    header, *records = lines
+    if not records:
+        raise OperationError(f"{sample} has a header and no records to look at.")
+    text = io.StringIO(b"\n".join(lines).decode("utf-8", "replace"))
+    return _proposal("csv", list(csv.DictReader(text)), records, header)
+
+
+def coffee() -> Proposal:
+    """The sample of a project that brings none: the takings of a few coffee shops."""
+    names = ("sale_id", "sold_at", "shop", "cups", "amount")
+    rows = [dict(zip(names, values, strict=True)) for values in COFFEE]
+    return _proposal("json", rows, [json.dumps(row).encode() for row in rows])
+
+
+def write_project(folder: Path, name: str, proposal: Proposal) -> list[Path]:
+    """Write a project into a new folder; gives back its files."""
+    if not NAME.fullmatch(name):
+        raise OperationError(
+            f"'{name}' cannot be a name. Names are lower case letters, digits and '_', start with "
+            "a letter and have at most 63 characters."
+        )
+    if folder.exists() and any(folder.iterdir()):
+        raise OperationError(f"{folder} is not empty. Choose another name, or another place.")
+    suffix = {"json": "jsonl", "csv": "csv"}[proposal.format]
+    header = [proposal.header] if proposal.header is not None else []
+    whole = b"\n".join([*header, *proposal.records]) + b"\n"
+    words = _words(name, proposal, suffix)
+    written = []
+    for place in ("sample", "landing"):  # the one in landing is taken by the first run
+        (folder / place).mkdir(parents=True, exist_ok=True)
+        written.append(folder / place / f"sample.{suffix}")
+        written[-1].write_bytes(whole)
+    for template in sorted(TEMPLATES.iterdir()):
+        path = folder / template.name.removesuffix(".txt")
+        path.write_text(Template(template.read_text(encoding="utf-8")).substitute(words))
+        written.append(path)
+    return written
+
+
+def _words(name: str, proposal: Proposal, suffix: str) -> dict[str, str]:
+    """What the templates leave open."""
+    key, time = proposal.key, proposal.time
+    options = [f'key="{key}"'] if key else []
+    options += [f'time="{time}"'] if time else []
+    groups = proposal.groups
+    by = (['"hour"'] if time else []) + [f'"{group}"' for group in groups]
+    grouped = (["hour"] if time else []) + [f'"{group}"' for group in groups]
+    sums = [f'F.sum("{c.name}").alias("{c.name}")' for c in proposal.measures]
+    columns = ",\n    ".join(f"{_quoted(c.name)} {c.type}" for c in proposal.columns)
+    left_out = ", ".join(proposal.left_out)
+    return {
+        "name": name,
+        "format": proposal.format,
+        "suffix": suffix,
+        "columns": columns,
+        "left_out": f"\n# Left out, no single values: {left_out}" if left_out else "",
+        "options": f"({', '.join(options)})" if options else "",
+        "rules": "".join(_rule(*rule) for rule in _rules(proposal)),
+        "summary_key": f"[{', '.join(by)}]" if by else '["everything"]',
+        "summary_time": ', time="hour", width="1 hour"' if time else "",
+        "hour": f'    hour = F.window("{time}", "1 hour").start.alias("hour")\n' if time else "",
+        "grouped": ", ".join(grouped) if grouped else 'F.lit("all").alias("everything")',
+        "sums": "".join(f"        {one},\n" for one in sums),
+        "by": " and ".join([*(["hour"] if time else []), *groups]) or "in all",
+        "records": str(len(proposal.records)),
+        "header": repr(proposal.header.decode("utf-8", "replace") if proposal.header else None),
+    }
+
+
+def _rules(proposal: Proposal) -> list[tuple[str, str]]:
+    """Rules that every record of the sample keeps."""
+    found: list[tuple[str, str]] = []
+    for column in proposal.columns:
+        name = _quoted(column.name)
+        if column.values and column.always:
+            listed = ", ".join(f"'{value}'" for value in column.values)
+            found.append((f"{column.name} is one of those known", f"{name} in ({listed})"))
+        elif column.positive:
+            found.append((f"{column.name} is above zero", f"{name} > 0"))
+        elif column.always:
+            found.append((f"{column.name} is present", f"{name} is not null"))
+    return found
+
+
+def _rule(words: str, condition: str) -> str:
+    return f'@expect_or_quarantine("{words}", "{condition}")\n'
+
+
+def _quoted(name: str) -> str:
+    return name if COLUMN.fullmatch(name) else f"`{name}`"
+
+
+def _keys(column: Column) -> bool:
+    return column.type in ("string", "bigint")
+
+
+def _lines(sample: Path) -> list[bytes]:
+    try:
+        with open(sample, "rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        opened = gzip.open(sample, "rb") if packed else open(sample, "rb")  # noqa: SIM115
+        with opened as content:
+            whole = content.read(SAMPLE_BYTES)
+    except OSError as error:
+        raise OperationError(f"{sample} cannot be read: {error.strerror or error}.") from None
+    lines = [line for line in whole.split(b"\n") if line.strip()]
+    if len(whole) == SAMPLE_BYTES:
+        lines.pop()  # it may have been cut
+    return [line.rstrip(b"\r") for line in lines[:SAMPLE_RECORDS]]
+
+
+def _json_record(line: bytes, number: int) -> Mapping[str, Any]:
+    try:
+        found = json.loads(line, parse_float=Decimal)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise OperationError(f"line {number} of the sample is no JSON object: JSON lines are.")
+    return found
+
+
+def _proposal(
+    form: str,
+    rows: Sequence[Mapping[str, Any]],
+    records: Sequence[bytes],
+    header: bytes | None = None,
+) -> Proposal:
+    names = list(dict.fromkeys(name for row in rows for name in row if name))
+    simple, left_out = [], []
+    for name in names:
+        seen = [row.get(name) for row in rows]
+        odd = any(isinstance(value, dict | list) for value in seen)
+        if odd or name.startswith("_") or not re.fullmatch(r"[A-Za-z][\w ]*", name):
+            left_out.append(name)
+        else:
+            simple.append(_column(name, seen))
+    if not simple:
+        raise OperationError("the sample has no column of single values to make a pipeline of.")
+    return Proposal(form, tuple(simple), records[:TEST_RECORDS], header, tuple(left_out))
+
+
+def _column(name: str, seen: Sequence[Any]) -> Column:
+    there = [value for value in seen if value is not None and value != ""]
+    kind = _type(there)
+    different = {str(value) for value in there}
+    always = len(there) == len(seen)
+    few = kind == "string" and len(different) <= FEW_VALUES and len(there) > 2 * len(different)
+    plain = all(re.fullmatch(r"[\w .:/-]+", value) for value in different)
+    positive = (
+        kind.startswith(("decimal", "bigint"))
+        and always
+        and all(Decimal(str(value)) > 0 for value in there)
+    )
+    listed = tuple(sorted(different)) if few and plain else ()
+    return Column(name, kind, always, len(different) == len(seen), positive, listed)
+
+
+def _type(values: Iterable[Any]) -> str:
+    """The narrowest type that holds all values; money is exact, with room to grow."""
+    values = list(values)
+    if not values:
+        return "string"
+    if all(isinstance(value, bool) for value in values):
+        return "boolean"
+    for kind, fits in KINDS.items():
+        if all(not isinstance(value, bool) and fits(value) for value in values):
+            return _decimal(values) if kind == "decimal" else kind
+    return "string"
+
+
+def _decimal(values: Sequence[Any]) -> str:
+    places = max(max(0, -int(Decimal(str(value)).as_tuple().exponent)) for value in values)
+    return f"decimal({18 + max(2, places)},{max(2, places)})"
+
+
+def _is_whole(value: Any) -> bool:
+    # A leading zero is part of a code, not of a number.
+    return re.fullmatch(r"0|-?[1-9]\d{0,17}", str(value)) is not None
+
+
+def _is_number(value: Any) -> bool:
+    return re.fullmatch(r"-?(0|[1-9]\d{0,17})(\.\d{1,12})?", str(value)) is not None
+
+
+def _is_date(value: Any) -> bool:
+    try:
+        return re.fullmatch(r"\d{4}-\d\d-\d\d", str(value)) is not None and bool(
+            date.fromisoformat(str(value))
+        )
+    except ValueError:
+        return False
+
+
+def _is_moment(value: Any) -> bool:
+    try:
+        return len(str(value)) > 10 and bool(datetime.fromisoformat(str(value)))
+    except ValueError:
+        return False
+
+
+KINDS = {
+    "bigint": _is_whole,
+    "decimal": _is_number,
+    "date": _is_date,
+    "timestamp": _is_moment,
+}

@@ -1,0 +1,82 @@
+"""What a sample suggests, and what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from tapeline import OperationError
+from tapeline.new import coffee, look, write_project
+
+ORDERS = """Order No,when,city,amount,code,note
+1,2026-01-01 10:00:00,Rome,1.5,007,
+2,2026-01-01 11:00:00,Rome,2.25,008,late
+3,2026-01-01 12:00:00,Oslo,3,009,
+4,2026-01-02 12:00:00,Oslo,3,009,
+5,2026-01-02 12:00:00,Oslo,12.125,009,
+"""
+
+
+def sample(folder: Path, text: str, name: str = "sample") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_types_key_time_and_rules_follow_from_what_was_seen(tmp_path: Path) -> None:
+    found = look(sample(tmp_path, ORDERS))
+    assert {c.name: c.type for c in found.columns} == {
+        "Order No": "bigint",
+        "when": "timestamp",
+        "city": "string",
+        "amount": "decimal(21,3)",
+        "code": "string",  # a leading zero is part of a code
+        "note": "string",
+    }
+    assert (found.format, found.key, found.time, found.groups) == (
+        "csv", "Order No", "when", ["city"],
+    )  # fmt: skip
+    write_project(tmp_path / "orders", "orders", found)
+    text = (tmp_path / "orders" / "pipeline.py").read_text()
+    assert "city in ('Oslo', 'Rome')" in text
+    assert '"note is' not in text
+
+
+def test_json_lines_packed_or_not_and_nested_values_are_named(tmp_path: Path) -> None:
+    rows = [
+        {"id": f"a{n}", "paid": n > 1, "day": "2026-01-01", "lines": [1], "n": n} for n in (1, 2)
+    ]
+    path = tmp_path / "sample.gz"
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    found = look(path)
+    assert {c.name: c.type for c in found.columns} == {
+        "id": "string", "paid": "boolean", "day": "date", "n": "bigint",
+    }  # fmt: skip
+    assert (found.key, found.time, found.left_out) == ("id", None, ("lines",))
+    write_project(tmp_path / "rows", "rows", found)
+    assert "Left out, no single values: lines" in (tmp_path / "rows" / "pipeline.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no records"),
+        ("a,b\n", "no records"),
+        ('{"a": 1}\n[2]\n', "line 2"),
+        ('{"a": {}}', "no column"),
+    ],
+)
+def test_what_is_no_sample_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(OperationError, match=words):
+        look(sample(tmp_path, text))
+
+
+def test_nothing_is_overwritten_and_names_are_checked(tmp_path: Path) -> None:
+    write_project(tmp_path / "shop", "shop", coffee())
+    with pytest.raises(OperationError, match="not empty"):
+        write_project(tmp_path / "shop", "shop", coffee())
+    with pytest.raises(OperationError, match="cannot be a name"):
+        write_project(tmp_path / "../up", "../up", coffee())
