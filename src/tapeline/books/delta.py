@@ -211,7 +211,7 @@ def within(files: Iterable[tuple[str, int | None, int | None]], first: int, last
 
 
 def _open_or_create(folder: Path, schema: pa.Schema) -> DeltaTable:
-    _refuse_empty_log(folder)
+    refuse_empty_log(folder)
     _undo_torn_compaction(folder)
     try:
         return DeltaTable(str(folder))
@@ -234,7 +234,7 @@ def _open_or_create(folder: Path, schema: pa.Schema) -> DeltaTable:
     )
 
 
-def _refuse_empty_log(folder: Path) -> None:
+def refuse_empty_log(folder: Path) -> None:
     """Delta takes a commit of no bytes for one without changes: rows would be gone, silently."""
     log = folder / "_delta_log"
     for entry in sorted(log.glob("*.json"))[-2:] if log.is_dir() else []:

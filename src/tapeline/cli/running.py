@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -139,6 +140,31 @@ def status(
         verdicts = totals.get("verdicts")
         if verdicts:
             out.print(f"{name}: " + ", ".join(f"{k} {v:,}" for k, v in sorted(verdicts.items())))
+
+
+@app.command()
+def doctor(
+    pipeline: Target = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at the machine and the books, each finding with its remedy. Exit code 3 if ill."""
+    from tapeline.doctor import examine
+
+    found, settings = load(pipeline, project, root)
+    books = Books(found, settings.home(found.name))
+    findings = examine(books, settings, datetime.now(UTC))
+    if as_json:
+        print_json([finding.facts() for finding in findings])
+    else:
+        table = RichTable("", "what", "found", "what to do", title=f"pipeline {found.name}")
+        marks = {"well": "[green]well", "soon": "[yellow]soon", "ill": "[red]ill"}
+        for one in findings:
+            table.add_row(marks[one.state], *map(escape, (one.what, one.words, one.remedy)))
+        out.print(table)
+    if any(finding.state == "ill" for finding in findings):
+        raise typer.Exit(3)
 
 
 @app.command()

@@ -1,0 +1,78 @@
+"""The doctor finds what is ill, and says what to do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tapeline.books import Book, Books, Commits
+from tapeline.doctor import Finding, examine
+from tapeline.plan import load_pipeline, resolve
+from tapeline.settings import Settings
+from tapeline.trades.reference import write_reference
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+SCHEMA = pa.schema([("_batch", pa.int64()), ("word", pa.string())])
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "landing").mkdir()
+    write_reference(tmp_path / "reference", years=(2026, 2027))
+    return Settings(project=tmp_path, root=tmp_path / "books")
+
+
+def examined(settings: Settings, now: datetime = NOW) -> dict[str, Finding]:
+    plan = resolve(load_pipeline("tapeline.trades", settings))
+    books = Books(plan, settings.home("trades"))
+    return {finding.what: finding for finding in examine(books, settings, now)}
+
+
+def test_a_new_project_is_well(settings: Settings) -> None:
+    found = examined(settings)
+    assert {what: one.state for what, one in found.items() if one.state != "well"} == {}
+    assert {"Java", "jars", "books", "source raw_trades", "disk", "clock"} <= found.keys()
+    assert found["reference settlement_calendar"].words == "reaches to 2027-12-31"
+
+
+def test_a_calendar_that_runs_out_is_told_in_time(settings: Settings) -> None:
+    soon = examined(settings, datetime(2027, 12, 20, tzinfo=UTC))
+    assert soon["reference market_days"].state == "soon"
+    late = examined(settings, datetime(2028, 1, 20, tzinfo=UTC))
+    assert late["reference market_days"].state == "ill"
+    assert "reference clients" not in late  # days on which clients came are no calendar
+
+
+def test_a_reference_that_is_gone_is_ill(settings: Settings) -> None:
+    (settings.project / "reference" / "clients.csv").unlink()
+    assert "clients.csv" in examined(settings)["references"].words
+
+
+def test_damage_to_a_table_is_named(settings: Settings) -> None:
+    folder = settings.home("trades") / "silver" / "trades"
+    book = Book(folder, SCHEMA, "t")
+    book.append(pa.table({"_batch": [1], "word": ["a"]}, SCHEMA), 1, "batch-000000000001")
+    assert examined(settings)["tables"].state == "well"
+    (file,) = folder.glob("*.parquet")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    assert "bytes, not" in examined(settings)["table silver/trades"].words
+    file.unlink()
+    assert "is gone" in examined(settings)["table silver/trades"].words
+    max((folder / "_delta_log").glob("*.json")).write_bytes(b"")
+    assert "COMMIT_EMPTY" in examined(settings)["table silver/trades"].words
+
+
+def test_a_clock_that_went_back_and_an_open_batch_are_told(settings: Settings) -> None:
+    commits = Commits(settings.home("trades") / "commits")
+    body = {"files": [], "tapes": {}, "tables": {}, "positions": {"raw_trades": {"last": 3}}}
+    decision = commits.decide(body, NOW)
+    commits.publish(decision, NOW + timedelta(hours=1))
+    commits.decide(body, NOW)
+    found = examined(settings)
+    assert found["clock"].state == "ill"
+    assert "batch 2 is decided" in found["positions"].words
+    assert found["tape raw_trades"].state == "ill"  # the flow is ahead of its tape
