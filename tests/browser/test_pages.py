@@ -77,11 +77,13 @@ def test_a_late_trade_marks_its_window_and_the_click_explains_it(
         quiet.locator("#day").select_option("2026-11-12")
         row = quiet.locator("#twin tbody tr", has_text="restated")
         expect(row).to_have_count(1)
+        expect(row.locator("span[title]")).to_have_attribute(
+            "title", "restated, late: buy 300.00 → 410.00 (+110.00)"
+        )
         row.get_by_role("button").click()
         why = quiet.locator("#why")
         expect(why).to_contain_text("late")
-        expect(why).to_contain_text("+110.00")
-        expect(why).to_contain_text("410.00")
+        expect(why).to_contain_text("300.00 → 410.00 (+110.00)")
         why.get_by_role("button", name="entries").last.click()
         expect(why).to_contain_text("a4")
         quiet.keyboard.press("Escape")

@@ -80,6 +80,22 @@ def test_csv_holds_the_same_and_no_formula(address: str) -> None:
     assert sum(Decimal(row["fees"]) for row in rows) == Decimal(15)
 
 
+@pytest.mark.parametrize(
+    ("path", "column", "values"),
+    [
+        ("why/trade_summary?key=*&key=WEB&key=USD", "cause", {"on_time", "correction", "late"}),
+        ("changes?since=2026-11-13&summary=trade_summary", "new_trades", {"1", "2"}),
+        ("quarantine", "table", {"trades", "enriched_trades"}),
+        ("audit", "balances", {"True"}),
+    ],
+)
+def test_lists_are_there_as_csv(address: str, path: str, column: str, values: set[str]) -> None:
+    separator = "&" if "?" in path else "?"
+    answer = httpx.get(f"{address}/api/{path}{separator}format=csv")
+    rows = list(csv.DictReader(io.StringIO(answer.text)))
+    assert {row[column] for row in rows} == values
+
+
 def test_the_quarantine_is_listed_with_reasons_and_positions(address: str) -> None:
     found = get(address, "quarantine")
     assert found["count"] == 3

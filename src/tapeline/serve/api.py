@@ -38,6 +38,7 @@ Offset = Annotated[int, Query(ge=0, le=MOST_OFFSET)]
 Moment = Annotated[str | None, Query(max_length=40, description="such as 2026-11-13T10:31:00Z")]
 Texts = Annotated[list[str], Query(max_length=20)]
 Name = Annotated[str, Query(max_length=100)]
+CSV = "text/csv; charset=utf-8"
 
 
 class Form(StrEnum):
@@ -45,6 +46,9 @@ class Form(StrEnum):
 
     json = "json"
     csv = "csv"
+
+
+Written = Annotated[Form, Query(alias="format")]
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,18 @@ class Desk:
     feed: Feed
     answers: Answers
     settings: ServeSettings
+
+    def listing(
+        self,
+        key: tuple[Hashable, ...],
+        compute: Callable[[], dict[str, Any]],
+        rows: str,
+        form: Form,
+    ) -> Response:
+        """An answer with a list in it; as CSV, that list alone."""
+        if form is Form.json:
+            return self.answer(key, compute)
+        return self.answer((*key, form), lambda: _listed(compute()[rows]), CSV)
 
     def answer(
         self, key: tuple[Hashable, ...], compute: Callable[[], Any], media: str = "application/json"
@@ -72,6 +88,29 @@ class Desk:
 
 def _json(value: Any) -> bytes:
     return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for CSV: what lies inside another value gets a column of its own."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            found |= {f"{name}_{inner}": item for inner, item in value.items()}
+        else:
+            found[name] = "; ".join(map(str, value)) if isinstance(value, list) else value
+    return found
+
+
+def _listed(rows: list[dict[str, Any]]) -> bytes:
+    """Rows as CSV whose cells cannot start a formula."""
+    flat = [_flat(row) for row in rows]
+    names = list(dict.fromkeys(name for row in flat for name in row))
+    columns = {name: [_text(row.get(name)) for row in flat] for name in names}
+    return as_csv(pa.table(columns)).encode()
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(plain(value))
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -114,7 +153,7 @@ def _reading(routes: APIRouter, desk: Desk) -> None:
         since_batch: Annotated[int, Query(ge=0, le=MOST_BATCH)] = 0,
         limit: Limit = 1_000,
         offset: Offset = 0,
-        form: Annotated[Form, Query(alias="format")] = Form.json,
+        form: Written = Form.json,
     ) -> Response:
         """Rows of a summary, view, table or reference: as they stand, or as they were reported.
 
@@ -139,7 +178,7 @@ def _reading(routes: APIRouter, desk: Desk) -> None:
                 "next_offset": offset + limit if found.more else None,
             }
 
-        media = "text/csv; charset=utf-8" if form is Form.csv else "application/json"
+        media = CSV if form is Form.csv else "application/json"
         return desk.answer(("read", question, form), rows, media)
 
     @routes.get("/values/{name}/{column}")
@@ -164,10 +203,10 @@ def _explaining(routes: APIRouter, desk: Desk) -> None:
         return summary
 
     @routes.get("/why/{summary}")
-    def revisions(summary: str, key: Texts) -> Response:
+    def revisions(summary: str, key: Texts, form: Written = Form.json) -> Response:
         """The revisions of one number: when, by how much and why. '*' in a key stands for all."""
         known(summary)
-        return desk.answer(
+        return desk.listing(
             ("why", summary, *key),
             lambda: {
                 "summary": summary,
@@ -177,6 +216,8 @@ def _explaining(routes: APIRouter, desk: Desk) -> None:
                     for one in why(books, summary, keys(key), limit=0)
                 ],
             },
+            "revisions",
+            form,
         )
 
     @routes.get("/why/{summary}/records")
@@ -207,6 +248,7 @@ def _explaining(routes: APIRouter, desk: Desk) -> None:
         summary: Annotated[str | None, Query(max_length=100)] = None,
         limit: Limit = 1_000,
         offset: Offset = 0,
+        form: Written = Form.json,
     ) -> Response:
         """Every published number that is another now than it was at a moment, and why."""
         if summary is not None:
@@ -221,26 +263,30 @@ def _explaining(routes: APIRouter, desk: Desk) -> None:
                 "next_offset": offset + limit if more else None,
             }
 
-        return desk.answer(("changes", moment, summary, limit, offset), some)
+        key = ("changes", moment, summary, limit, offset)
+        return desk.listing(key, some, "changes", form)
 
 
 def _watching(routes: APIRouter, desk: Desk) -> None:
     books = desk.books
 
     @routes.get("/quarantine")
-    def quarantine(
+    def quarantine(  # noqa: PLR0913 - a route's parameters are its query
         table: Annotated[str | None, TEXT] = None,
         reason: Annotated[str | None, TEXT] = None,
         source: Annotated[str | None, TEXT] = None,
         since: Moment = None,
         limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
         offset: Offset = 0,
+        form: Written = Form.json,
     ) -> Response:
         """The records in quarantine, newest first, and how many there are for each reason."""
         chosen = Filter(table, reason, source, _moment(since))
-        return desk.answer(
+        return desk.listing(
             ("quarantine", table, reason, source, since, limit, offset),
             lambda: _quarantine_facts(books, chosen, limit, offset),
+            "records",
+            form,
         )
 
     @routes.get("/quarantine/{position}")
@@ -261,9 +307,9 @@ def _watching(routes: APIRouter, desk: Desk) -> None:
         return desk.answer(("unmatched", table, limit), rows)
 
     @routes.get("/audit")
-    def balance() -> Response:
+    def balance(form: Written = Form.json) -> Response:
         """The trial balance of what is new since the last one, and the counts it rests on."""
-        return desk.answer(("audit",), lambda: _audit_facts(books))
+        return desk.listing(("audit",), lambda: _audit_facts(books), "checks", form)
 
     @routes.get("/health")
     def health(batches: Annotated[int, Query(ge=1, le=1_000)] = 200) -> Response:

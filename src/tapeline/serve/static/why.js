@@ -1,5 +1,5 @@
 // Why a number is what it is: its revisions, and the records behind each, a page at a time.
-import { api, byId, clock, count, element, empty, fill, isZero, readable, table } from "/static/tapeline.js";
+import { api, clock, count, element, empty, fill, isZero, minus, readable, table } from "/static/tapeline.js";
 
 const CAUSES = {
   on_time: "on time", late: "late", correction: "correction", cancellation: "cancellation", redrive: "sent again", rebuild: "rebuild",
@@ -13,11 +13,10 @@ export async function explain(place, summary, key, title) {
   const rows = found.revisions.map((revision) => ({ ...revision }));
   const columns = [
     { title: "published", cell: (row) => clock(row.at, true) },
-    { title: "cause", cell: (row) => CAUSES[row.cause] ?? row.cause },
-    ...measures.flatMap((measure) => [
-      { title: `${measure.replaceAll("_", " ")}: change`, number: true, cell: (row) => signed(row.change[measure]) },
-      { title: "new", number: true, cell: (row) => readable(row.value[measure], whole(row.value[measure])) },
-    ]),
+    { title: "cause", cell: (row) => causeOf(row.cause) },
+    ...measures.map((measure) => ({
+      title: `${measure.replaceAll("_", " ")}: old → new (change)`, number: true, cell: (row) => moved(row, measure),
+    })),
     {
       title: "records",
       cell: (row) => element("button", { type: "button", class: "plain", onclick: () => behind(list, summary, key, row) }, `${count(row.entries)} entries`),
@@ -33,6 +32,16 @@ export async function explain(place, summary, key, title) {
   );
   place.querySelector("h2").focus();
   place.scrollIntoView({ block: "nearest" });
+}
+
+export const causeOf = (cause) => CAUSES[cause] ?? cause;
+
+// What a revision did to one measure, in full: nothing is rounded.
+export function moved(revision, measure) {
+  const [change, value] = [String(revision.change[measure]), String(revision.value[measure])];
+  const least = whole(revision.value[measure]);
+  if (isZero(change)) return readable(value, least);
+  return `${readable(minus(value, change), least)} → ${readable(value, least)} (${signed(revision.change[measure])})`;
 }
 
 const whole = (value) => (Number.isInteger(value) ? 0 : 2);
@@ -56,7 +65,7 @@ async function behind(place, summary, key, revision, offset = 0) {
   ];
   fill(
     place,
-    element("h3", {}, `Records behind batch ${count(revision.batch)}, ${CAUSES[revision.cause] ?? revision.cause}`),
+    element("h3", {}, `Records behind batch ${count(revision.batch)}, ${causeOf(revision.cause)}`),
     element("div", { class: "scroll" }, table(`from ${count(offset + 1)}`, columns, found.records)),
     element("p", {},
       offset > 0 ? element("button", { type: "button", onclick: () => behind(place, summary, key, revision, Math.max(0, offset - limit)) }, "Earlier") : null,

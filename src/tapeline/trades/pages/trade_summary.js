@@ -1,9 +1,10 @@
 // The trade summary: total buy, total sell and net to settle over the market's day.
-import { add, api, byId, clock, colour, complain, count, draw, element, empty, fill, follow, minus, options, readable, refreshing, same, table, zone } from "/static/tapeline.js";
-import { closeOnEscape, explain } from "/static/why.js";
+import { add, api, byId, clock, colour, complain, count, draw, element, empty, fill, follow, isZero, minus, options, readable, refreshing, same, table, zone } from "/static/tapeline.js";
+import { causeOf, closeOnEscape, explain, moved } from "/static/why.js";
 
 const SUMMARY = "trade_summary";
 const ALL = "all terminals";
+const MOST_NOTES = 20;
 // A window of several terminals is as uncertain as the most uncertain of them.
 const STATUSES = ["restated", "open", "provisional", "final"];
 const SHAPES = { restated: "star", open: "circle-open", provisional: "circle", final: "circle" };
@@ -63,12 +64,24 @@ function traces(rows, mode, faint) {
   });
 }
 
+// What moved a window after it was final: old and new value, and the cause, of its last revision.
+async function noteRestated(rows) {
+  const wanted = rows.filter((row) => row.status === "restated").slice(-MOST_NOTES);
+  await Promise.all(wanted.map(async (row) => {
+    const { revisions } = await api(`why/${SUMMARY}`, { key: keyOf(row) });
+    const last = revisions.at(-1);
+    if (!last) return;
+    const parts = ["total_buy", "total_sell"].filter((name) => !isZero(String(last.change[name])));
+    row.note = `restated, ${causeOf(last.cause)}: ${parts.map((name) => `${name.replace("total_", "")} ${moved(last, name)}`).join(", ")}`;
+  }));
+}
+
 function restatedMarks(rows, mode) {
-  const moved = rows.filter((row) => row.status === "restated");
-  if (!moved.length) return [];
+  const marked = rows.filter((row) => row.status === "restated");
+  if (!marked.length) return [];
   return [{
-    type: "scatter", mode: "markers", name: "restated", x: moved.map((row) => row.start), y: moved.map((row) => Number(row[mode].buy)),
-    customdata: moved.map((row) => [row.start, "restated: click for why", row.status]), hovertemplate: "%{customdata[1]}",
+    type: "scatter", mode: "markers", name: "restated", x: marked.map((row) => row.start), y: marked.map((row) => Number(row[mode].buy)),
+    customdata: marked.map((row) => [row.start, row.note ?? "restated: click for why", row.status]), hovertemplate: "%{customdata[1]}<extra></extra>",
     marker: { symbol: "star", size: 16, color: colour("ink"), line: { color: colour("paper"), width: 1 } },
   }];
 }
@@ -86,7 +99,7 @@ function showTable(now, then, mode) {
       title: `${name}, reported then`, number: true, cell: (row) => (old.has(row.start) ? readable(old.get(row.start)[mode][name]) : "–"),
     })) : []),
     { title: "trades", number: true, cell: (row) => count(row.trades) },
-    { title: "status", class: "status", cell: (row) => MARKS[row.status] },
+    { title: "status", class: "status", cell: (row) => element("span", { title: row.note }, MARKS[row.status]) },
   ];
   const words = mode === "running" ? "Running totals" : "Windows of 15 minutes";
   fill(byId("twin"), table(`${words}, ${selected().currency}, times of ${zone()}${then ? "; ≠ differs from what was reported then" : ""}`, columns, now));
@@ -107,10 +120,14 @@ function showFigures(rows) {
   );
 }
 
+function keyOf(row) {
+  const { currency, terminal } = selected();
+  return [row.start, terminal === ALL ? "*" : terminal, currency];
+}
+
 function open(row) {
   const { currency, terminal } = selected();
-  const key = [row.start, terminal === ALL ? "*" : terminal, currency];
-  explain(byId("why"), SUMMARY, key, `${clock(row.start)}, ${terminal}, ${currency}`).catch(complain);
+  explain(byId("why"), SUMMARY, keyOf(row), `${clock(row.start)}, ${terminal}, ${currency}`).catch(complain);
 }
 
 // How far each terminal's trades reach: by the last few batches, or more if one was quiet.
@@ -177,6 +194,7 @@ async function show() {
   const { mode } = selected();
   const [now, then] = await Promise.all([windowsAt(null), at ? windowsAt(at) : null]);
   const shown = then ?? now;
+  await noteRestated(now);
   showTable(now, then, mode);
   showFigures(now);
   await draw(
