@@ -7,10 +7,14 @@ import io
 import json
 from datetime import date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from rich.table import Table
+
+from tapeline.errors import OperationError
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -44,6 +48,20 @@ def as_csv(rows: pa.Table) -> str:
     for row in rows.to_pylist():
         writer.writerow([_cell(value) for value in row.values()])
     return out.getvalue()
+
+
+def write_file(rows: pa.Table, path: Path) -> None:
+    """Rows as a file, by its suffix; whoever reads it sees all of them or none."""
+    hidden = path.with_name(f".{path.name}.part")
+    if path.suffix == ".csv":
+        hidden.write_text(as_csv(rows), encoding="utf-8", newline="")
+    elif path.suffix == ".json":
+        hidden.write_text(as_json(rows) + "\n", encoding="utf-8")
+    elif path.suffix == ".parquet":
+        pq.write_table(rows, hidden)
+    else:
+        raise OperationError(f"'{path.name}' ends with none of .csv, .json and .parquet.")
+    hidden.replace(path)
 
 
 def as_table(rows: pa.Table, title: str = "") -> Table:

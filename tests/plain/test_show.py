@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
-from tapeline.show import as_csv, as_json, readable
+from tapeline import OperationError
+from tapeline.show import as_csv, as_json, readable, write_file
 
 ROWS = pa.table(
     {"symbol": ["=cmd()", "[red]x"], "amount": [Decimal("1.10"), Decimal("12345678901.00")]}
@@ -26,3 +30,14 @@ def test_numbers_are_readable_and_markup_is_text() -> None:
     assert readable(Decimal("12345678.5000")) == "12,345,678.50"
     assert readable(Decimal("0.12345")) == "0.12345"
     assert readable("[red]x") == r"\[red]x"
+
+
+def test_a_file_is_written_by_its_suffix(tmp_path: Path) -> None:
+    for name in ("a.csv", "a.json", "a.parquet"):
+        write_file(ROWS, tmp_path / name)
+    assert (tmp_path / "a.csv").read_text().splitlines()[1] == "'=cmd(),1.10"
+    assert json.loads((tmp_path / "a.json").read_text())[0]["amount"] == "1.10"
+    assert pq.read_table(tmp_path / "a.parquet").equals(ROWS)
+    with pytest.raises(OperationError, match=r"\.parquet"):
+        write_file(ROWS, tmp_path / "a.xls")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.json", "a.parquet"]

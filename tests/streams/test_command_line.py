@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -102,6 +103,12 @@ def test_from_a_dropped_file_to_a_report_and_a_trial_balance(shop: Path) -> None
     ]
     table = tapeline(shop, "report", "by_shop", "--pipeline", "pipeline.py", "--format", "csv")
     assert table.stdout.splitlines()[0] == "shop,money,sales,_entries"
+    done = tapeline(shop, "export", "by_shop", "sums.parquet", "-p", "pipeline.py", "--json")
+    assert json.loads(done.stdout) == {"file": "sums.parquet", "rows": 2}
+    assert pq.read_table(shop / "sums.parquet")["money"].to_pylist() == [
+        Decimal("10.50"),
+        Decimal("4.00"),
+    ]
     status = json.loads(tapeline(shop, "status", "pipeline.py", "--json").stdout)
     assert status["batch"] == 1
     assert status["lag_records"] == 0

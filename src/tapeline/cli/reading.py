@@ -23,7 +23,7 @@ from tapeline.cli.options import (
     print_json,
 )
 from tapeline.declare.duration import parse_moment
-from tapeline.show import as_csv, as_table, plain, readable
+from tapeline.show import as_csv, as_table, plain, readable, write_file
 from tapeline.show import as_json as as_json_text
 from tapeline.watch.audit import audit as run_audit
 from tapeline.watch.history import changes, why
@@ -67,6 +67,28 @@ def report(
         out.print(as_table(rows, name) if rows.num_columns else f"{name} has no entries yet.")
     else:
         raise typer.BadParameter(f"'{form}' is not one of table, csv, json")
+
+
+@app.command()
+def export(
+    name: Annotated[str, typer.Argument(help="A summary, view or table.")],
+    file: Annotated[Path, typer.Argument(help="Written anew; .csv, .json or .parquet.")],
+    as_reported: Annotated[
+        str | None, typer.Option(help="As it was published by then, e.g. '2026-11-13 10:31'.")
+    ] = None,
+    pipeline: TargetOption = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a summary, view or table to a file that other tools open."""
+    books = books_of(pipeline, project, root)
+    rows = books.read(name, parse_moment(as_reported) if as_reported else None)
+    write_file(rows, file)
+    if as_json:
+        print_json({"file": str(file), "rows": rows.num_rows})
+    else:
+        out.print(f"{file}: {rows.num_rows:,} rows.")
 
 
 @app.command("why")
