@@ -8,9 +8,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tapeline import DeclarationError, OperationError
 from tapeline.run.supervisor import Supervisor
 from tapeline.settings import NotifySettings, SuperviseSettings
 from tapeline.watch.notify import Notifier
+from tapeline.watch.status import StatusFile, read_status
 
 NOW = datetime(2026, 11, 13, 10, tzinfo=UTC)
 
@@ -137,3 +139,18 @@ def test_a_webhook_that_is_down_gets_the_message_later(
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(DeclarationError, match=r"notify\.webhook"):
         Notifier(NotifySettings(webhook="file:///etc/passwd"))
+
+
+def test_a_status_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    flow = SimpleNamespace(
+        plan=SimpleNamespace(name="p"), tapes={}, position={}, acts_waiting=0,
+        published_batch=1, published_at=None,
+    )  # fmt: skip
+    status = StatusFile(tmp_path / "gone" / "status.json", NOW)
+    status.write(flow, None, running=True, now=NOW)
+    assert read_status(tmp_path / "gone" / "status.json") is None
+    (tmp_path / "gone").mkdir()
+    status.write(flow, None, running=True, now=NOW + timedelta(seconds=1))
+    found = read_status(tmp_path / "gone" / "status.json")
+    assert found is not None
+    assert found["batch"] == 1

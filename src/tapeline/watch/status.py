@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections import deque
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,8 +46,10 @@ class StatusFile:
                 return
             self._written = now
             partial = self._path.with_suffix(f".{os.getpid()}")
-            partial.write_text(json.dumps(self._facts(flow, failure, running, now)))
-            partial.replace(self._path)
+            # On a full disk the pipeline waits for room; what it says of itself must not end it.
+            with suppress(OSError):
+                partial.write_text(json.dumps(self._facts(flow, failure, running, now)))
+                partial.replace(self._path)
 
     def _facts(
         self, flow: Any, failure: TapelineError | None, running: bool, now: datetime
