@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.brokerage import Brokerage
 
-REALLY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+REALLY = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def test_nothing_that_is_sent_makes_the_server_fail(
@@ -31,6 +31,6 @@ def test_nothing_that_is_sent_makes_the_server_fail(
                 assert status < 500, case.as_curl_command()
 
             never_fails()
-    assert answers[200] > 50
-    assert answers[400] > 20
+    assert answers[200] > 10
+    assert answers.get(400, 0) + answers.get(404, 0) + answers.get(422, 0) > 10
     assert 429 not in answers
