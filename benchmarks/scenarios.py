@@ -163,36 +163,28 @@ def catch_up(scale: float, rounds: int) -> Facts:
 
 def history(scale: float, rounds: int) -> Facts:
     """Does history cost? The same batches on top of 1 and of 20 days of trades."""
-    made = make("history", scale)
-    found: dict[str, list[float]] = {"days_1": [], "days_20": []}
-    more: list[Facts] = []
-    for _ in range(rounds):
-        for days in (1, 20):
-            one = ours("history", made, "--days", str(days), "--warm-up", "40", "--batches", "100")
-            found[f"days_{days}"].append(one["flow_ms_p50"])
-            more.append(one)
-    return {
-        "unit": "ms, median of a batch of 200",
-        **found,
-        "ratio": _ratio(found["days_20"], found["days_1"]),
-        "runs": more,
-    }
+    return _against_history(make("history", scale), 20, rounds, ("40", "100"))
 
 
 def hundred_days(scale: float, rounds: int) -> Facts:
     """Do look-ups cost more with history? Repeats and corrections on top of 1 and of 100 days."""
     made = make("hundred_days", scale, corrections=0.005)
-    found: dict[str, list[float]] = {"days_1": [], "days_100": []}
+    return _against_history(made, 100, rounds, ("30", "60"))
+
+
+def _against_history(made: Input, days: int, rounds: int, sizes: tuple[str, str]) -> Facts:
+    warm_up, batches = sizes
+    found: dict[int, list[float]] = {1: [], days: []}
     more: list[Facts] = []
     for _ in range(rounds):
-        for days in (1, 100):
-            one = ours("history", made, "--days", str(days), "--warm-up", "30", "--batches", "60")
-            found[f"days_{days}"].append(one["flow_ms_p50"])
-            more.append(one)
+        for reach, times in found.items():
+            words = ["--days", str(reach), "--warm-up", warm_up, "--batches", batches]
+            more.append(ours("history", made, *words))
+            times.append(more[-1]["flow_ms_p50"])
     return {
         "unit": "ms, median of a batch of 200",
-        **found,
-        "ratio": _ratio(found["days_100"], found["days_1"]),
+        **{f"days_{reach}": times for reach, times in found.items()},
+        "ratio": _ratio(found[days], found[1]),
         "runs": more,
     }
 

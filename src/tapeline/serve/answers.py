@@ -29,13 +29,16 @@ class Answers:
             with self._lock:
                 found = self._kept.get(key)
             if found is None:
-                found = compute()
-                self._keep(key, found)
+                try:
+                    found = compute()
+                    self._keep(key, found)
+                finally:  # a question that is refused leaves nothing behind
+                    with self._lock:
+                        self._computing.pop(key, None)
         return found
 
     def _keep(self, key: Hashable, answer: bytes) -> None:
         with self._lock:
-            self._computing.pop(key, None)
             self._kept[key] = answer
             self._bytes += len(answer)
             while self._bytes > self._most_bytes and len(self._kept) > 1:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Container, Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
 import pyarrow as pa
-from fastapi import APIRouter, Header, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Header, HTTPException, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
@@ -20,7 +20,6 @@ from tapeline.books.operator import DISMISS, REDRIVE
 from tapeline.declare.duration import parse_moment
 from tapeline.serve.answers import Answers
 from tapeline.serve.feed import Feed
-from tapeline.serve.metrics import metrics_of
 from tapeline.serve.questions import MOST_ROWS, Question, ask, values_of
 from tapeline.settings import ServeSettings
 from tapeline.show import as_csv, plain
@@ -38,6 +37,7 @@ Offset = Annotated[int, Query(ge=0, le=MOST_OFFSET)]
 Moment = Annotated[str | None, Query(max_length=40, description="such as 2026-11-13T10:31:00Z")]
 Texts = Annotated[list[str], Query(max_length=20)]
 Name = Annotated[str, Query(max_length=100)]
+WHAT_IS_READ = "summary, view, table or reference"
 CSV = "text/csv; charset=utf-8"
 
 
@@ -117,6 +117,11 @@ def _moment(text: str | None) -> datetime | None:
     return parse_moment(text) if text else None
 
 
+def _known(name: str, names: Container[str], what: str) -> None:
+    if name not in names:
+        raise HTTPException(404, f"'{name}' is no {what}.")
+
+
 def router(desk: Desk) -> APIRouter:
     """All routes under /api."""
     routes = APIRouter(prefix="/api", responses={400: {"description": "what is wrong, and why"}})
@@ -131,11 +136,6 @@ def router(desk: Desk) -> APIRouter:
 def _reading(routes: APIRouter, desk: Desk) -> None:
     books = desk.books
     declared = {n for n in books.plan.pipeline.declared if n not in books.plan.pipeline.sources}
-
-    def known(name: str) -> str:
-        if name not in declared:
-            raise HTTPException(404, f"'{name}' is no summary, view, table or reference.")
-        return name
 
     @routes.get("/pipeline")
     def pipeline() -> Response:
@@ -160,8 +160,9 @@ def _reading(routes: APIRouter, desk: Desk) -> None:
         `where` is a condition such as terminal=WEB or window_start>=2026-11-13T14:30:00Z. With
         `group`, the columns of `sum` are added up and those of `max` looked for.
         """
+        _known(name, declared, WHAT_IS_READ)
         question = Question(
-            known(name), tuple(where), tuple(group), tuple(sums), tuple(highest),
+            name, tuple(where), tuple(group), tuple(sums), tuple(highest),
             _moment(as_reported), since_batch, limit, offset,
         )  # fmt: skip
 
@@ -184,7 +185,7 @@ def _reading(routes: APIRouter, desk: Desk) -> None:
     @routes.get("/values/{name}/{column}")
     def values(name: str, column: str, limit: Limit = 1_000) -> Response:
         """The different values of a column, in order: what a filter can offer."""
-        known(name)
+        _known(name, declared, WHAT_IS_READ)
         return desk.answer(
             ("values", name, column, limit),
             lambda: {"values": values_of(books, name, column, limit)},
@@ -197,15 +198,12 @@ def _explaining(routes: APIRouter, desk: Desk) -> None:
     def keys(texts: list[str]) -> list[str | None]:
         return [None if text == "*" else text for text in texts]
 
-    def known(summary: str) -> str:
-        if summary not in books.plan.pipeline.summaries:
-            raise HTTPException(404, f"'{summary}' is no summary.")
-        return summary
+    summaries = books.plan.pipeline.summaries
 
     @routes.get("/why/{summary}")
     def revisions(summary: str, key: Texts, form: Written = Form.json) -> Response:
         """The revisions of one number: when, by how much and why. '*' in a key stands for all."""
-        known(summary)
+        _known(summary, summaries, "summary")
         return desk.listing(
             ("why", summary, *key),
             lambda: {
@@ -230,7 +228,7 @@ def _explaining(routes: APIRouter, desk: Desk) -> None:
         offset: Offset = 0,
     ) -> Response:
         """The records behind one revision, with their share and where they came from."""
-        known(summary)
+        _known(summary, summaries, "summary")
 
         def some() -> Any:
             page = Page(limit + 1, offset)
@@ -252,7 +250,7 @@ def _explaining(routes: APIRouter, desk: Desk) -> None:
     ) -> Response:
         """Every published number that is another now than it was at a moment, and why."""
         if summary is not None:
-            known(summary)
+            _known(summary, summaries, "summary")
         moment = parse_moment(since)
 
         def some() -> Any:
@@ -297,8 +295,7 @@ def _watching(routes: APIRouter, desk: Desk) -> None:
     @routes.get("/unmatched/{table}")
     def unmatched(table: str, limit: Limit = 100) -> Response:
         """Corrections and cancellations of what has not come."""
-        if table not in books.plan.pipeline.tables:
-            raise HTTPException(404, f"'{table}' is no table.")
+        _known(table, books.plan.pipeline.tables, "table")
 
         def rows() -> Any:
             found = books.unmatched(table)
@@ -315,10 +312,6 @@ def _watching(routes: APIRouter, desk: Desk) -> None:
     def health(batches: Annotated[int, Query(ge=1, le=1_000)] = 200) -> Response:
         """Where the flow stands: lag of every source, recent batches, incidents."""
         return Response(_json(_health_facts(desk, batches)), media_type="application/json")
-
-    @routes.get("/metrics", include_in_schema=False)
-    def metrics() -> Response:
-        return metrics_of(books, desk.feed)
 
     @routes.get(
         "/events",
@@ -351,7 +344,7 @@ class Decided(BaseModel):
 
 def _acting(routes: APIRouter, desk: Desk) -> None:
     @routes.post("/quarantine/acts")
-    def act(decided: Decided, request: Request) -> JSONResponse:
+    def act(decided: Decided) -> JSONResponse:
         """Send records through their table again, or dismiss them; the flow does it next."""
         chosen = Filter(table=decided.table, positions=decided.positions)
         rows = quarantined(desk.books, chosen)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import socket
 import sys
@@ -24,7 +23,7 @@ from tapeline.errors import OperationError, TapelineError
 from tapeline.serve import api, pages
 from tapeline.serve.answers import Answers
 from tapeline.serve.feed import Feed, TooManyClients
-from tapeline.serve.guard import COOKIE, SESSION_SECONDS, Guard, read_token, session_of
+from tapeline.serve.guard import COOKIE, SESSION_SECONDS, Guard, equal, read_token, session_of
 from tapeline.serve.metrics import metrics_of
 from tapeline.settings import ServeSettings
 
@@ -104,7 +103,7 @@ def _add_plain_routes(
     def login(request: Request, given: str = Form(alias="token", max_length=500)) -> Response:
         if token is None:
             return RedirectResponse("/", 303)
-        if not hmac.compare_digest(given.strip().encode(), token.encode()):
+        if not equal(given.strip(), token):
             return RedirectResponse("/login?wrong=true", 303)
         answer = RedirectResponse("/", 303)
         secure = request.url.scheme == "https" or settings.behind_proxy == "yes"

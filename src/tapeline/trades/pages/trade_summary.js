@@ -101,7 +101,7 @@ function showTable(now, then, mode) {
     { title: "trades", number: true, cell: (row) => count(row.trades) },
     { title: "status", class: "status", cell: (row) => element("span", { title: row.note }, MARKS[row.status]) },
   ];
-  const words = mode === "running" ? "Running totals" : "Windows of 15 minutes";
+  const words = mode === "running" ? "Running totals" : `Windows of ${width()}`;
   fill(byId("twin"), table(`${words}, ${selected().currency}, times of ${zone()}${then ? "; ≠ differs from what was reported then" : ""}`, columns, now));
 }
 
@@ -145,15 +145,23 @@ async function showBanner() {
   if (!clocks.length) return;
   const leading = Math.max(...clocks.map(([, at]) => at));
   const slowest = Math.min(...clocks.map(([, at]) => at));
-  const width = 15 * 60 * 1000;
-  const complete = new Date(Math.floor(slowest / width) * width).toISOString();
+  const complete = new Date(Math.floor(slowest / milliseconds(width())) * milliseconds(width())).toISOString();
   const behind = clocks.filter(([, at]) => leading - at >= 1000).map(([name, at]) => `${name.toLowerCase()} ${length(leading - at)} behind`);
   banner.dataset.state = behind.length ? "" : "good";
   banner.textContent = [`Complete up to ${clock(complete)}`, ...behind].join(", ");
 }
 
-function length(milliseconds) {
-  const seconds = Math.round(milliseconds / 1000);
+// The window's length as it is declared, such as "15 minutes": it is a setting.
+const width = () => state.pipeline?.summaries.find((one) => one.name === SUMMARY).width ?? "15 minutes";
+const UNITS = { millisecond: 1, second: 1000, minute: 60_000, hour: 3_600_000, day: 86_400_000, week: 604_800_000 };
+
+function milliseconds(text) {
+  const [number, unit] = text.trim().toLowerCase().split(/\s+/);
+  return Number(number) * UNITS[unit.replace(/s$/, "")];
+}
+
+function length(wait) {
+  const seconds = Math.round(wait / 1000);
   return seconds < 120 ? `${seconds} s` : seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
 }
 
