@@ -80,6 +80,16 @@ class NotifySettings:
 
 
 @dataclass(frozen=True)
+class LogSettings:
+    """Where a run says what it does: one line per event, never a record's content."""
+
+    folder: str = ""
+    format: Literal["human", "json"] = "human"
+    file_megabytes: int = 10
+    files: int = 10
+
+
+@dataclass(frozen=True)
 class ServeSettings:
     """Where the pages and the API are, who may ask, and how much."""
 
@@ -106,6 +116,7 @@ class Settings:
     housekeeping: HousekeepingSettings = HousekeepingSettings()
     supervise: SuperviseSettings = SuperviseSettings()
     notify: NotifySettings = NotifySettings()
+    log: LogSettings = LogSettings()
     serve: ServeSettings = ServeSettings()
     pipeline: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -210,7 +221,10 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
 
 def _from_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
     names: dict[str, tuple[str, ...]] = {f"{PREFIX}ROOT": ("root",)}
-    for section in ("spark", "intake", "flow", "housekeeping", "supervise", "notify", "serve"):
+    sections = [
+        item.name for item in fields(settings) if is_dataclass(getattr(settings, item.name))
+    ]
+    for section in sections:
         for item in fields(getattr(settings, section)):
             names[f"{PREFIX}{section}_{item.name}".upper()] = (section, item.name)
     for variable, value in environment.items():

@@ -47,7 +47,7 @@ class Clock:
 def test_it_backs_off_gives_up_and_tells_once_each() -> None:
     told, clock = Told(), Clock()
     settings = SuperviseSettings(attempts=4, max_wait_seconds=3.0)
-    supervisor = Supervisor("trades", settings, told, lambda: NOW, clock)
+    supervisor = Supervisor("trades", settings, told.tell, lambda: NOW, clock)
     waits = []
     for _ in range(4):
         incident = supervisor.failed("the flow", ValueError("no"), "batch 7")
@@ -63,7 +63,7 @@ def test_it_backs_off_gives_up_and_tells_once_each() -> None:
 
 def test_an_incident_that_is_over_is_told_and_forgotten() -> None:
     told, clock = Told(), Clock()
-    supervisor = Supervisor("trades", SuperviseSettings(), told, lambda: NOW, clock)
+    supervisor = Supervisor("trades", SuperviseSettings(), told.tell, lambda: NOW, clock)
     supervisor.works("the flow")
     supervisor.failed("the flow", OSError(28, "No space left on device"))
     clock.now = 1.0

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -126,29 +126,56 @@ def balances(trial: Trial) -> tuple[Any, Any, Counter[str]]:
     return totals, fees, Counter(trial.verdicts("rows"))
 
 
-@settings(
-    max_examples=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(
-    sent=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=1, max_size=40),
-    cuts=st.sets(st.integers(1, 39), max_size=4),
-    restart=st.booleans(),
-)
-def test_any_order_and_any_cut_of_a_history_gives_the_same_books(
-    fresh: Any, sent: list[tuple[int, int]], cuts: set[int], restart: bool
-) -> None:
-    trial = fresh()
-    root = trial.settings.project
-    bounds = [0, *sorted(c for c in cuts if c < len(sent)), len(sent)]
-    for first, last in pairwise(bounds):
-        trial.feed(raw=[record(key, version) for key, version in sent[first:last]])
-        if restart:
-            trial = fresh(root)  # what was in memory is found again in the tables
-    assert balances(trial) == expected(sent)
-    wrong = [check for check in audit(trial.books) if not check.balances]
-    assert wrong == []
+class Life(RuleBasedStateMachine):
+    """Events of a few records arrive in any order, are repeated, cut into batches and restarted."""
+
+    def __init__(self, fresh: Any) -> None:
+        super().__init__()
+        self.fresh = fresh
+        self.trial: Trial = fresh()
+        self.waiting: list[tuple[int, int]] = []
+        self.sent: list[tuple[int, int]] = []
+
+    @rule(events=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=1, max_size=9))
+    def arrive(self, events: list[tuple[int, int]]) -> None:
+        self.waiting += events
+
+    @precondition(lambda self: self.sent)
+    @rule(data=st.data())
+    def repeat(self, data: Any) -> None:
+        self.waiting.append(data.draw(st.sampled_from(self.sent)))
+
+    @precondition(lambda self: self.waiting)
+    @rule()
+    def batch(self) -> None:
+        self.trial.feed(raw=[record(key, version) for key, version in self.waiting])
+        self.sent += self.waiting
+        self.waiting = []
+        assert balances(self.trial) == expected(self.sent)
+
+    @precondition(lambda self: self.sent)
+    @rule()
+    def restart(self) -> None:
+        """What was in memory is found again in the tables."""
+        self.trial = self.fresh(self.trial.settings.project)
+
+    def teardown(self) -> None:
+        if self.waiting:
+            self.batch()
+        assert [check for check in audit(self.trial.books) if not check.balances] == []
+
+
+def test_any_order_and_any_cut_of_a_history_gives_the_same_books(fresh: Any) -> None:
+    run_state_machine_as_test(
+        lambda: Life(fresh),
+        settings=settings(
+            max_examples=10,
+            stateful_step_count=12,
+            deadline=None,
+            phases=(Phase.explicit, Phase.reuse, Phase.generate),
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )
 
 
 def test_a_trade_moves_between_windows_and_sides_and_every_change_is_explained(fresh: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from tapeline.books.delta import Book, Staged
+from tapeline.books.layout import Layout
 from tapeline.books.query import LAST_BATCH, connect, newest_batch, register_table, rows_of
 from tapeline.books.schemas import COMMITS
 
@@ -52,7 +53,8 @@ class Commits:
         self.last: Decision | None = _decision(decided[-1]) if decided else None
         self.published_batch: int = published[-1]["batch"] if published else 0
         self.published_at: datetime | None = published[-1]["at"] if published else None
-        self.epoch: int = decided[-1]["epoch"] if decided else 1
+        known: int = decided[-1]["epoch"] if decided else 1
+        self.epoch = max(known, _restored_epoch(folder.parent))
 
     @property
     def next_batch(self) -> int:
@@ -116,6 +118,14 @@ def published_by(folder: Path, moment: datetime) -> int:
 def read_tail(folder: Path) -> list[dict[str, Any]]:
     """The rows of the last two batches: enough to know what is decided and what is published."""
     return read_commits(folder, newest_batch(folder) - 1)
+
+
+def _restored_epoch(home: Path) -> int:
+    """The epoch that began when these books were restored from a backup, if they were."""
+    try:
+        return int(json.loads(Layout(home).restored.read_text())["epoch"])
+    except FileNotFoundError:
+        return 0
 
 
 def _decision(row: dict[str, Any]) -> Decision:

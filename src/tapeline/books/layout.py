@@ -54,6 +54,25 @@ class Layout:
         return self.home / "status.json"
 
     @property
+    def paused(self) -> Path:
+        """Who paused the flow; it rests while this file is there."""
+        return self.home / "paused.json"
+
+    @property
+    def restored(self) -> Path:
+        """The epoch that began when these books were restored from a backup."""
+        return self.home / "restored.json"
+
+    @property
+    def snapshots(self) -> Path:
+        """Where backups take their picture of the books; disposable."""
+        return self.home / "snapshots"
+
+    @property
+    def log(self) -> Path:
+        return self.home / "log"
+
+    @property
     def audited(self) -> Path:
         """Through which batch the books were last found to balance; disposable."""
         return self.home / "audited.json"

@@ -31,6 +31,8 @@ Project = Annotated[
 ]
 Root = Annotated[Path | None, typer.Option(help="Where the books are kept.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Who = Annotated[str | None, typer.Option(help="Who decides; the user of this machine if unsaid.")]
+Note = Annotated[str, typer.Option(help="Why, for the record.")]
 DEFAULT_TARGET = "tapeline.trades"
 
 

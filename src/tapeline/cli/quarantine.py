@@ -15,9 +15,11 @@ from tapeline.books.operator import DISMISS, REDRIVE, Act
 from tapeline.cli.options import (
     DEFAULT_TARGET,
     AsJson,
+    Note,
     Project,
     Root,
     TargetOption,
+    Who,
     books_of,
     load,
     out,
@@ -40,8 +42,6 @@ Since = Annotated[str | None, typer.Option(help="Only those published since then
 Positions = Annotated[
     list[str] | None, typer.Argument(help="Positions as listed, e.g. raw_trades:12:345.")
 ]
-Who = Annotated[str | None, typer.Option(help="Who decides; the user of this machine if unsaid.")]
-Note = Annotated[str, typer.Option(help="Why, for the record.")]
 Everything = Annotated[bool, typer.Option("--all", help="All that lie in quarantine.")]
 
 

@@ -97,6 +97,7 @@ def run(
                 "batches": len(done),
                 "records": sum(p.records for p in done),
                 "batch": runner.flow.published_batch,
+                "stopped": runner.stopping,
             }
         else:
             if not as_json:
@@ -111,6 +112,8 @@ def run(
     if as_json:
         print_json(facts)
     elif once:
+        if facts["stopped"]:
+            out.print("Stopped before all was worked off; the next run goes on.")
         out.print(f"{facts['records']:,} records in {facts['batches']} batches; the books stand at "
                   f"batch {facts['batch']}.")  # fmt: skip
 

@@ -18,6 +18,8 @@ from typing import Any
 from tapeline.errors import OperationError
 
 JVM_WAIT_SECONDS = 15.0
+ATTEMPTS = 5
+ATTEMPT_SECONDS = 0.05
 
 
 class WriterLock:
@@ -29,19 +31,28 @@ class WriterLock:
         self._jvm_path = home / ".lock.jvm"
         self._file = self._path.open("a+")
         self._channel: Any = None
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not self._take():
             self._file.seek(0)
-            holder = self._file.read().strip() or "unknown"
+            said = self._file.read().strip() or "unknown"
             self._file.close()
             raise OperationError(
-                f"ALREADY_RUNNING: another process writes {home}: {holder}. Stop it first, or use "
-                "another root."
-            ) from None
+                f"ALREADY_RUNNING: another process writes {home}: {said}. Stop it first ('tapeline "
+                "stop'), or use another root."
+            )
         self._file.truncate(0)
         self._file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
         self._file.flush()
+
+    def _take(self) -> bool:
+        """A moment of patience: whoever asks for the holder has the lock for a blink."""
+        for _ in range(ATTEMPTS):
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(ATTEMPT_SECONDS)
+            else:
+                return True
+        return False
 
     def enter_jvm(self, session: Any) -> None:
         """Take the JVM's lock; waits for the JVM of a process that was killed a moment ago."""
@@ -61,3 +72,24 @@ class WriterLock:
             self._channel.close()
         fcntl.flock(self._file, fcntl.LOCK_UN)
         self._file.close()
+
+
+def holder(home: Path) -> dict[str, Any] | None:
+    """Who writes a pipeline's books now; None when nobody does."""
+    try:
+        with (home / ".lock").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _said(file.read())
+    except FileNotFoundError:
+        pass
+    return None
+
+
+def _said(text: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return {}  # it is just being written
+    return found

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -15,16 +18,19 @@ from tapeline.books import Layout
 from tapeline.books.fold import write_balances
 from tapeline.errors import OperationError, TapelineError
 from tapeline.plan import Plan
+from tapeline.run.control import paused, refuse_paused
 from tapeline.run.flow import Flow, Published
 from tapeline.run.ingest import Ingest
 from tapeline.run.intake import Form, Intake, IntakeLimits
 from tapeline.run.lock import WriterLock
 from tapeline.run.schedule import Ticks
 from tapeline.run.session import build_session
+from tapeline.run.snapshot import answer_all
 from tapeline.run.supervisor import Supervisor
 from tapeline.run.tape import Tape, TapeBatch
 from tapeline.settings import Settings
 from tapeline.watch.housekeeping import tidy
+from tapeline.watch.log import Log
 from tapeline.watch.notify import Notifier
 from tapeline.watch.status import StatusFile
 
@@ -84,8 +90,10 @@ class Runner:
         self._kept_house = self.flow.published_batch
         self._notifier = Notifier(self.settings.notify)
         self.supervisor = Supervisor(
-            self.plan.name, self.settings.supervise, self._notifier, self._clock
+            self.plan.name, self.settings.supervise, self._tell, self._clock
         )
+        self.log = Log(self._log_folder(), self.settings.log, self._clock)
+        self.log.say("started", pipeline=self.plan.name, batch=self.flow.published_batch)
 
     def __enter__(self) -> Runner:
         return self
@@ -101,12 +109,19 @@ class Runner:
         for intake in self.intakes.values():
             intake.close()
         self._notifier.close()
+        self.log.say("stopped", batch=self.flow.published_batch)
+        self.log.close()
         self._lock.release()
         if self._given_session is None:
             self.session.stop()
 
     def stop(self) -> None:
         self._stop.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether somebody asked for the end."""
+        return self._stop.is_set()
 
     @property
     def failure(self) -> TapelineError | None:
@@ -119,6 +134,7 @@ class Runner:
 
     def run_once(self) -> list[Published]:
         """Take what is there, work it off, and end: for an outside scheduler."""
+        refuse_paused(self.layout)
         done: list[Published] = []
         taking = threading.Thread(target=self._take_all, name="intake", daemon=True)
         taking.start()
@@ -127,7 +143,8 @@ class Runner:
             for name, ingest in self.ingests.items()
         ]
         try:
-            while taking.is_alive() or self._on_the_way():
+            while not self._stop.is_set() and (taking.is_alive() or self._on_the_way()):
+                answer_all(self.layout, self._still)
                 for query in queries:
                     if not query.isActive:
                         raise _end_of(query)
@@ -135,11 +152,13 @@ class Runner:
                     time.sleep(PAUSE_SECONDS)
                 done += self._advance()
         finally:
+            asked = self._stop.is_set()
             self._stop.set()
             taking.join()
             for query in queries:
                 query.stop()
-            self._stop.clear()
+            if not asked:
+                self._stop.clear()
             self._settle()
         self._say(running=False)
         return done
@@ -190,12 +209,13 @@ class Runner:
             self._guarded_advance()
             ticks.done(self._clock())
             self.status.overruns = ticks.overruns
-        elif ticks is None and (self.failure is not None or self.flow.acts_waiting):
+        elif ticks is None and (self.failure is not None or self.flow.waiting):
             self._try_again()
+        answer_all(self.layout, self._still)
         self._say()
 
     def _try_again(self) -> None:
-        """A failed batch, or acts of operators, unless a tape batch is just being worked off."""
+        """What waits: a failed batch, acts of operators, all that came during a pause."""
         if self._working.acquire(blocking=False):
             try:
                 self._guarded_advance()
@@ -231,7 +251,7 @@ class Runner:
     def _guarded_advance(self, limit: int | None = None) -> None:
         """Advance; a flow that fails is tried again later and never stops ingest."""
         with self._working:
-            if not self.supervisor.may_try(FLOW):
+            if self._rests() or not self.supervisor.may_try(FLOW):
                 return
             try:
                 self._advance(limit)
@@ -247,10 +267,52 @@ class Runner:
             if not published:
                 break
             done += published
-            self.status.note(published[0])
+            self._note(published[0])
+            if self._rests():
+                break
             self._housekeeping()
             self._say()
         return done
+
+    def _note(self, published: Published) -> None:
+        self.status.note(published)
+        milliseconds = round(published.seconds * 1000)
+        self.log.say(
+            "published",
+            batch=published.batch,
+            records=published.records,
+            milliseconds=milliseconds,
+        )
+
+    def _rests(self) -> bool:
+        """Whether somebody has paused the flow; the change is logged once."""
+        facts = paused(self.layout)
+        if (facts is None) != (self.status.paused is None):
+            self.log.say("paused" if facts else "resumed", **(facts or {}))
+        self.status.paused = facts
+        return facts is not None
+
+    @contextmanager
+    def _still(self) -> Iterator[None]:
+        """Between two batches, with nothing written meanwhile: intake, tapes and books."""
+        with ExitStack() as held:
+            held.enter_context(self._working)
+            for intake in self.intakes.values():
+                held.enter_context(intake.still())
+            for tape in self.tapes.values():
+                held.enter_context(tape.still())
+            yield
+            self.log.say("picture", batch=self.flow.published_batch)
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        """An incident goes to the log, and to whom it may concern."""
+        facts = {k: v for k, v in message.items() if k not in ("event", "at", "pipeline")}
+        self.log.say(f"incident_{message['event']}", **facts)
+        self._notifier.tell(message)
+
+    def _log_folder(self) -> Path:
+        said = self.settings.log.folder
+        return self.settings.within(said) if said else self.layout.log
 
     def _housekeeping(self) -> None:
         """Between batches, in the same process: nothing else writes meanwhile."""
@@ -339,6 +401,7 @@ class Runner:
 
     def _say(self, running: bool = True) -> None:
         self.status.ahead = {name: tape.ahead()[1:] for name, tape in self.tapes.items()}
+        self.status.retries = self.supervisor.retries
         self.status.incidents = [one.facts() for one in self.supervisor.incidents.values()]
         if self._notifier.problem:
             self.status.problems["notify"] = self._notifier.problem

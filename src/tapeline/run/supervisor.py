@@ -15,7 +15,6 @@ from typing import Any
 
 from tapeline.errors import OperationError, TapelineError
 from tapeline.settings import SuperviseSettings
-from tapeline.watch.notify import Notifier
 
 
 @dataclass
@@ -46,16 +45,17 @@ class Supervisor:
         self,
         pipeline: str,
         settings: SuperviseSettings,
-        notifier: Notifier,
+        tell: Callable[[dict[str, Any]], None],
         clock: Callable[[], datetime],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pipeline = pipeline
         self._settings = settings
-        self._notifier = notifier
+        self._say = tell
         self._clock = clock
         self._monotonic = monotonic
         self.incidents: dict[str, Incident] = {}
+        self.retries = 0  # of any part, since the start
 
     def may_try(self, part: str) -> bool:
         """Whether it is time to try a part: always when it works, never when it is given up."""
@@ -81,6 +81,7 @@ class Supervisor:
         else:
             incident.attempts += 1
             incident.error = said
+            self.retries += 1
         wait = min(self._settings.max_wait_seconds, 2.0 ** (incident.attempts - 1))
         incident.retry_at = self._monotonic() + wait
         limit = None if forever else self._settings.attempts
@@ -93,6 +94,7 @@ class Supervisor:
         """A part works: if there was an incident, it is over."""
         incident = self.incidents.pop(part, None)
         if incident is not None:
+            self.retries += 1
             self._tell(incident, "over")
 
     def failure(self, part: str) -> TapelineError | None:
@@ -100,7 +102,7 @@ class Supervisor:
         return incident.error if incident else None
 
     def _tell(self, incident: Incident, what: str) -> None:
-        self._notifier.tell(
+        self._say(
             {
                 "pipeline": self._pipeline,
                 "event": what,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -163,6 +164,12 @@ class Tape:
         with self._alone:
             tidy(self._batches, settings)
             tidy(self.book, settings, flown)
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Nothing is written meanwhile."""
+        with self._alone:
+            yield
 
     def _recover(self) -> None:
         self.last_batch = 0

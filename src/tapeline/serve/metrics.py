@@ -29,11 +29,17 @@ class _Books:
         at = cut.at.timestamp() if cut.at else 0
         yield _gauge("tapeline_published_timestamp_seconds", "When it was published.", at)
         yield _gauge("tapeline_running", "1 while a flow runs.", int(status.get("running", False)))
+        resting = int(status.get("paused") is not None)
+        yield _gauge("tapeline_paused", "1 while somebody has paused the flow.", resting)
         milliseconds = status.get("batch_milliseconds") or 0
         yield _gauge("tapeline_batch_seconds", "Median of recent batches.", milliseconds / 1000)
         rate = status.get("records_per_second") or 0
         yield _gauge("tapeline_records_per_second", "Of recent batches.", rate)
         yield _gauge("tapeline_overruns", "Ticks that were missed.", status.get("overruns", 0))
+        starts = status.get("starts", 0)
+        yield _gauge("tapeline_starts", "How often the pipeline was started.", starts)
+        kills = status.get("kills", 0)
+        yield _gauge("tapeline_kills", "Starts after a process that did not end itself.", kills)
         incidents = len(status.get("incidents", []))
         yield _gauge("tapeline_incidents", "Parts that do not work now.", incidents)
         yield _gauge("tapeline_stream_clients", "Clients of the live feed.", self._feed.clients)

@@ -133,7 +133,7 @@ def decide(
     ]
     if not acts:
         return []
-    return OperatorTape(books.layout.operator).add(acts, signed.who or _somebody(), signed.at)
+    return OperatorTape(books.layout.operator).add(acts, signed.who or user(), signed.at)
 
 
 def _parse(position: str) -> tuple[str, int, int]:
@@ -143,5 +143,5 @@ def _parse(position: str) -> tuple[str, int, int]:
     return match[1], int(match[2]), int(match[3])
 
 
-def _somebody() -> str:
+def user() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"

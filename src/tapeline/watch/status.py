@@ -24,10 +24,16 @@ class StatusFile:
     def __init__(self, path: Path, started: datetime) -> None:
         self._path = path
         self._started = started
+        before = _read(path) or {}
+        self._starts = before.get("starts", 0) + 1
+        # Whoever starts holds the lock: one that still says it runs did not come to its end.
+        self._kills = before.get("kills", 0) + bool(before.get("running"))
         self._lock = threading.Lock()
         self._written: datetime | None = None
         self._recent: deque[tuple[datetime, int, float]] = deque(maxlen=RECENT_BATCHES)
         self.overruns = 0
+        self.retries = 0
+        self.paused: dict[str, Any] | None = None
         # by source: records that are accepted and not on the tape yet, and since when
         self.ahead: dict[str, tuple[int, datetime | None]] = {}
         self.dropped: dict[str, tuple[int, int]] = {}
@@ -63,11 +69,15 @@ class StatusFile:
             "pipeline": flow.plan.name,
             "pid": os.getpid(),
             "running": running,
+            "paused": self.paused,
             "at": now.isoformat(),
             "batch": flow.published_batch,
             "published_at": flow.published_at and flow.published_at.isoformat(),
             "positions": dict(flow.position),
             "started_at": self._started.isoformat(),
+            "starts": self._starts,
+            "kills": self._kills,
+            "retries": self.retries,
             "lag_records": sum(s["lag_records"] for s in sources.values()) + flow.acts_waiting,
             "lag_seconds": max((s["lag_seconds"] for s in sources.values()), default=0.0),
             "sources": sources,
@@ -98,11 +108,17 @@ class StatusFile:
 
 def read_status(path: Path) -> dict[str, Any] | None:
     """The last status that was written, corrected for a process that is gone."""
+    facts = _read(path)
+    if facts is not None:
+        facts["running"] = facts["running"] and _alive(facts["pid"])
+    return facts
+
+
+def _read(path: Path) -> dict[str, Any] | None:
     try:
         facts: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError):
         return None
-    facts["running"] = facts["running"] and _alive(facts["pid"])
     return facts
 
 

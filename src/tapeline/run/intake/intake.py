@@ -130,6 +130,12 @@ class Intake:
             finally:
                 self._turn.release()
 
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Nothing is taken or put away meanwhile."""
+        with self._turn:
+            yield
+
     def waiting(self) -> tuple[int, int]:
         """Files in the drop folder and their bytes; of more than 10,000 files, the first ones."""
         return self._drop.waiting()

@@ -6,7 +6,7 @@ const refresh = refreshing(async () => {
   const banner = byId("banner");
   const problems = [status.failure, feed.problem, ...Object.values(status.problems ?? {})].filter(Boolean);
   banner.dataset.state = problems.length ? "bad" : status.running ? "good" : "";
-  banner.textContent = problems.length ? `✗ ${problems.join("; ")}` : status.running ? `✓ The pipeline runs, since ${clock(status.started_at, true)}.` : "The pipeline does not run. Start it with tapeline run.";
+  banner.textContent = problems.length ? `✗ ${problems.join("; ")}` : status.paused ? `The flow is paused by ${status.paused.who}, since ${clock(status.paused.at, true)}. ${status.paused.note}` : status.running ? `✓ The pipeline runs, since ${clock(status.started_at, true)}.` : "The pipeline does not run. Start it with tapeline run.";
   showSources(status.sources ?? {});
   showIncidents(status.incidents ?? []);
   const figure = (words, value) => element("div", {}, element("dt", {}, words), element("dd", {}, value));
@@ -14,7 +14,8 @@ const refresh = refreshing(async () => {
     byId("facts"),
     figure("batch", count(status.batch)), figure("batch time, median", `${count(status.batch_milliseconds)} ms`),
     figure("rate", `${readable(status.records_per_second ?? 0, 0)} records/s`), figure("missed ticks", count(status.overruns)),
-    figure("pages open", count(feed.clients)),
+    figure("starts", count(status.starts)), figure("of them after a kill", count(status.kills)),
+    figure("parts tried again", count(status.retries)), figure("pages open", count(feed.clients)),
   );
   const x = recent.map((one) => one.at);
   const line = (name, hue) => [{ type: "scatter", mode: "lines", x, y: recent.map((one) => one[name]), line: { color: colour(hue), width: 2 } }];

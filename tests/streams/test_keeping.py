@@ -1,0 +1,201 @@
+"""Keeping a pipeline going: pauses, the log, backups of running books and their restoration."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tapeline import OperationError
+from tapeline.books import Books
+from tapeline.books.commits import read_commits
+from tapeline.run import control
+from tapeline.run.backup import BOOKS, MANIFEST, back_up, restore
+from tapeline.run.runner import Runner
+from tapeline.settings import LogSettings, Settings
+from tapeline.watch.audit import audit
+from tapeline.watch.quarantine import Signed
+from tapeline.watch.status import read_status
+from tests.streams.test_runner import counted, counts, drop, settings_for, wait_for
+
+NOW = datetime(2026, 11, 13, 10, tzinfo=UTC)
+
+
+@contextmanager
+def running(settings: Settings, spark: Any) -> Iterator[Runner]:
+    with Runner(counted(), settings, session=spark) as runner:
+        thread = threading.Thread(target=runner.run)
+        thread.start()
+        try:
+            yield runner
+        finally:
+            runner.stop()
+            thread.join()
+
+
+def books_in(settings: Settings) -> Books:
+    return Books(counted(), settings.home("counted"))
+
+
+def none(done: int, total: int) -> None:
+    assert done <= total
+
+
+def test_a_paused_flow_publishes_nothing_until_resumed_and_the_tape_goes_on(
+    tmp_path: Path, spark: Any
+) -> None:
+    settings = replace(settings_for(tmp_path), log=LogSettings(format="json"))
+    books = books_in(settings)
+    with running(settings, spark) as runner:
+        drop(tmp_path, "a", {"word": "a"})
+        wait_for(lambda: counts(books) == {"a": 1})
+        control.pause(books.layout, Signed(NOW, "amy", "the auditors are here"))
+        assert control.pause(books.layout, Signed(NOW, "bob"))["who"] == "amy"
+        drop(tmp_path, "b", {"word": "b"})
+        wait_for(lambda: runner.tapes["raw"].last_batch == 2)
+        wait_for(lambda: (read_status(books.layout.status) or {}).get("paused") is not None)
+        assert counts(books) == {"a": 1}
+    with Runner(counted(), settings, session=spark) as again:  # a restart does not end it
+        with pytest.raises(OperationError, match=r"PAUSED: amy .*the auditors are here.*resume"):
+            again.run_once()
+
+    def events() -> list[str]:
+        lines = (books.layout.log / "run.log").read_text().splitlines()
+        return [json.loads(line)["event"] for line in lines]
+
+    with running(settings, spark):
+        wait_for(lambda: events().count("paused") == 2)
+        assert control.resume(books.layout) is not None
+        wait_for(lambda: counts(books) == {"a": 1, "b": 1})
+    assert control.resume(books.layout) is None
+    said = events()
+    assert [e for e in said if e in ("paused", "resumed")] == ["paused", "paused", "resumed"]
+    assert said[:2] == ["started", "published"]
+    assert said[-1] == "stopped"
+
+
+def test_once_that_is_asked_to_stop_ends_before_all_is_worked_off(
+    tmp_path: Path, spark: Any
+) -> None:
+    settings = settings_for(tmp_path)
+    drop(tmp_path, "a", {"word": "a"})
+    with Runner(counted(), settings, session=spark) as runner:
+        runner.stop()
+        assert runner.run_once() == []
+        assert runner.stopping
+    with Runner(counted(), settings, session=spark) as runner:
+        runner.run_once()
+        assert not runner.stopping
+    assert counts(books_in(settings)) == {"a": 1}
+
+
+def test_nobody_runs_so_nobody_is_stopped(tmp_path: Path) -> None:
+    assert not control.stop(books_in(settings_for(tmp_path)).layout, 1)
+
+
+def test_the_health_of_a_pipeline_counts_its_starts_and_kills(tmp_path: Path, spark: Any) -> None:
+    settings = settings_for(tmp_path)
+    path = books_in(settings).layout.status
+    for _ in range(2):
+        with Runner(counted(), settings, session=spark) as runner:
+            runner.run_once()
+    found = read_status(path) or {}
+    assert (found["starts"], found["kills"]) == (2, 0)
+    path.write_text(json.dumps(found | {"running": True, "pid": 2**22 + 1}))  # as a kill leaves it
+    with Runner(counted(), settings, session=spark) as runner:
+        runner.run_once()
+    found = read_status(path) or {}
+    assert (found["starts"], found["kills"]) == (3, 1)
+
+
+def test_a_backup_of_running_books_is_whole_and_goes_on_after_its_restoration(
+    tmp_path: Path, spark: Any
+) -> None:
+    settings = settings_for(tmp_path)
+    books, into = books_in(settings), tmp_path / "backups"
+    words = [f"x{number}" for number in range(30)]
+    everything = {"a": 2, "b": 1} | dict.fromkeys(words, 1)
+    with running(settings, spark):
+        drop(tmp_path, "a", {"word": "a"}, {"word": "a", "size": 0})
+        wait_for(lambda: counts(books) == {"a": 2})
+        writing = threading.Thread(
+            target=lambda: [drop(tmp_path, word, {"word": word}) for word in words]
+        )
+        writing.start()
+        folder, made = back_up(books, into, NOW, archives=False, progress=none)
+        writing.join()
+        drop(tmp_path, "b", {"word": "b"})
+        wait_for(lambda: counts(books) == everything)
+    assert list(books.layout.snapshots.iterdir()) == []
+    # What the backup says of the moment it was taken, from the books that went on.
+    then = {r["batch"]: r["hash"] for r in read_commits(books.layout.commits)}
+    assert then[made.batch] == made.hash
+    shutil.move(books.layout.home, tmp_path / "lost")
+    restore(books, folder, none)
+    with Runner(counted(), settings, session=spark) as runner:
+        runner.run_once()  # what intake had taken when the picture was made
+        found = counts(books)
+        assert found["a"] == 2
+        assert "b" not in found
+        for word in everything.keys() - found.keys():  # what came later is delivered again
+            drop(tmp_path, f"{word} again", {"word": word})
+        runner.run_once()
+    assert counts(books) == everything
+    assert all(check.balances for check in audit(books, full=True))
+    epochs = {r["batch"]: r["epoch"] for r in read_commits(books.layout.commits)}
+    assert epochs[made.batch] == 1
+    assert epochs[made.batch + 1] == 2
+
+
+@pytest.fixture
+def backed_up(tmp_path: Path, spark: Any) -> tuple[Settings, Path]:
+    settings = settings_for(tmp_path)
+    drop(tmp_path, "a", {"word": "a"})
+    with Runner(counted(), settings, session=spark) as runner:
+        runner.run_once()
+    folder, _ = back_up(books_in(settings), tmp_path / "backups", NOW, False, none)
+    return settings, folder
+
+
+def test_a_restoration_never_overwrites_and_refuses_what_is_damaged(
+    backed_up: tuple[Settings, Path],
+) -> None:
+    settings, folder = backed_up
+    books = books_in(settings)
+    with pytest.raises(OperationError, match="never overwrites"):
+        restore(books, folder, none)
+    shutil.rmtree(books.layout.home)
+    with pytest.raises(OperationError, match="is no backup"):
+        restore(books, folder / BOOKS, none)
+    piece = next((folder / BOOKS / "silver").rglob("*.parquet"))
+    whole = piece.read_bytes()
+    piece.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(OperationError, match=f"damaged: silver/words/{piece.name}"):
+        restore(books, folder, none)
+    assert not books.layout.home.exists()
+    piece.write_bytes(whole)
+    restore(books, folder, none)
+    assert counts(books) == {"a": 1}
+
+
+def test_a_backup_whose_copy_does_not_balance_is_none(
+    backed_up: tuple[Settings, Path], tmp_path: Path
+) -> None:
+    settings, _ = backed_up
+    books = books_in(settings)
+    journal = next(p for p in books.layout.journal("counts").glob("*.parquet"))
+    links = next(p for p in books.layout.links("counts").glob("*.parquet"))
+    links.write_bytes(journal.read_bytes())
+    with pytest.raises(Exception, match=r"."):
+        back_up(books, tmp_path / "others", NOW, False, none)
+    assert not [p for p in (tmp_path / "others").iterdir() if (p / MANIFEST).exists()]
+    with pytest.raises(OperationError, match="within the books"):
+        back_up(books, books.layout.home / "backups", NOW, False, none)
