@@ -8,7 +8,7 @@ PYTHON := .venv/bin/python
 # where ruff looks; folders that are not there yet are left out
 CODE := $(wildcard src tests benchmarks gallery)
 
-.PHONY: help setup demo test screenshots drill lint format check bench bench-all lock lock-jars clean
+.PHONY: help setup demo test slow screenshots drill lint format check bench bench-all lock lock-jars clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -19,9 +19,12 @@ setup: ## Make .venv and .jars (minutes the first time, a blink after)
 demo: setup ## Run the demo; SECONDS=60 for a longer or shorter one
 	@.venv/bin/tapeline demo $(if $(SECONDS),--seconds $(SECONDS))
 
-test: setup ## Run all tests; ARGS='-m "not slow"' is passed to pytest
+test: setup ## Run the tests; ARGS="-k quarantine" is passed to pytest
 	@bash scripts/browser.sh
 	@$(PYTHON) -m pytest $(ARGS)
+
+slow: setup ## Run the drills of a minute each
+	@$(PYTHON) -m pytest -m slow $(ARGS)
 
 lint: setup ## Check style, types and the direction of imports
 	$(PYTHON) -m ruff check $(CODE)

@@ -29,6 +29,7 @@ from tapeline.errors import OperationError, TapelineError
 from tapeline.run.references import rows_by_name
 from tapeline.run.session import jars_folder
 from tapeline.settings import Settings
+from tapeline.watch.sizes import sizes_of
 from tapeline.watch.status import read_status
 
 JAVA = 17
@@ -141,32 +142,19 @@ def _disk(books: Books, now: datetime) -> Iterator[Finding]:
     home = books.layout.home
     place = next(p for p in (home, *home.parents) if p.exists())
     free = shutil.disk_usage(place).free
-    used = size_of(home)
-    words = f"{free / 1024**3:,.1f} GB free, {used / 1024**2:,.1f} MB used"
+    sizes = sizes_of(books.layout, now)
+    words = f"{free / 1024**3:,.1f} GB free, {sizes['total'] / 1024**2:,.1f} MB used"
     if free < LEAST_DISK_BYTES:
         yield Finding("disk", "ill", words, "Free some space: the pipeline stops when it is full.")
         return
-    first = [r["at"] for r in read_commits(books.layout.commits, 1, 1) if r["event"] == "published"]
-    days = (now - first[0]).total_seconds() / 86400 if first else 0
-    left = free / (used / days) if days >= 1 and used else None  # a day tells, an hour does not
+    left = free / sizes["growth_per_day"] if sizes["growth_per_day"] else None
     if left is not None:
         words += f", full in about {left:,.0f} days at the pace so far"
     if left is not None and left < LEAST_DISK_DAYS:
-        yield Finding("disk", "soon", words, "Add space, or move old archives away.")
+        remedy = "Add space, or keep archives for a shorter time (housekeeping.keep_archive)."
+        yield Finding("disk", "soon", words, remedy)
     else:
         yield Finding("disk", "well", words)
-
-
-def size_of(folder: Path) -> int:
-    """Bytes of all files below a folder."""
-    total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(path, name)).st_size
-            except FileNotFoundError:
-                continue  # housekeeping was quicker
-    return total
 
 
 def _clock(books: Books, now: datetime) -> Iterator[Finding]:

@@ -60,6 +60,7 @@ class HousekeepingSettings:
     balances_every_batches: int = 50
     compact_target_bytes: int = 16 * 1024 * 1024
     removed_files_hours: int = 1
+    keep_archive: str = "forever"
     roll_checkpoint_every_batches: int = 2_000
 
 

@@ -240,6 +240,7 @@ def test_binance_is_exact_in_its_order_of_arrival_cut_and_killed_at_random(
     assert all(check.balances for check in audit(trial.books, full=True))
 
 
+@pytest.mark.slow
 def test_binance_is_exact_although_its_process_is_killed(tmp_path: Path, fixtures: Path) -> None:
     folder, chance = fixtures / "binance_live_capture", Random(20240810)
     with gzip.open(folder / "trades.csv.gz", "rt") as file:

@@ -146,7 +146,13 @@ def test_an_unknown_summary_is_refused_with_a_suggestion(shop: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(("send", "sent"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("send", "sent"),
+    [
+        (os.killpg, signal.SIGINT),
+        pytest.param(os.kill, signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_stops_between_batches_and_the_next_start_goes_on(
     shop: Path, send: Callable[[int, int], None], sent: signal.Signals
 ) -> None:

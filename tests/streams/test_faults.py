@@ -369,6 +369,7 @@ def test_6_a_paused_process_keeps_its_lock(tmp_path: Path) -> None:
     assert "ALREADY_RUNNING" in second.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_84_85_zone_and_locale_of_the_machine_change_no_byte(tmp_path: Path) -> None:
     from tests.streams.test_command_line import COMMAND, ENVIRONMENT, PIPELINE

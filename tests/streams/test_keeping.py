@@ -63,9 +63,11 @@ def test_a_paused_flow_publishes_nothing_until_resumed_and_the_tape_goes_on(
         wait_for(lambda: runner.tapes["raw"].last_batch == 2)
         wait_for(lambda: (read_status(books.layout.status) or {}).get("paused") is not None)
         assert counts(books) == {"a": 1}
-    with Runner(counted(), settings, session=spark) as again:  # a restart does not end it
-        with pytest.raises(OperationError, match=r"PAUSED: amy .*the auditors are here.*resume"):
-            again.run_once()
+    with (
+        Runner(counted(), settings, session=spark) as again,  # a restart does not end it
+        pytest.raises(OperationError, match=r"PAUSED: amy .*the auditors are here.*resume"),
+    ):
+        again.run_once()
 
     def events() -> list[str]:
         lines = (books.layout.log / "run.log").read_text().splitlines()

@@ -27,6 +27,7 @@ from tapeline.cli.options import (
     print_json,
 )
 from tapeline.declare.duration import parse_duration
+from tapeline.watch.sizes import sizes_of
 from tapeline.watch.status import read_status
 
 app = typer.Typer()
@@ -129,6 +130,7 @@ def status(
     books = books_of(pipeline, project, root)
     cut = books.cut()
     facts = read_status(books.layout.status) or {"running": False, "batch": cut.batch}
+    facts["bytes"] = sizes_of(books.layout, datetime.now(UTC))
     facts["totals"] = books.totals()
     if as_json:
         print_json(facts)

@@ -29,7 +29,7 @@ from tapeline.run.snapshot import answer_all
 from tapeline.run.supervisor import Supervisor
 from tapeline.run.tape import Tape, TapeBatch
 from tapeline.settings import Settings
-from tapeline.watch.housekeeping import tidy
+from tapeline.watch.housekeeping import kept_for, remove_archived, tidy
 from tapeline.watch.log import Log
 from tapeline.watch.notify import Notifier
 from tapeline.watch.status import StatusFile
@@ -56,6 +56,7 @@ class Runner:
         self.settings = settings
         self._clock = clock
         self.layout = Layout(settings.home(plan.name))
+        self._keep_archive = kept_for(settings.housekeeping.keep_archive)
         self._lock = WriterLock(self.layout.home)
         self._stop = threading.Event()
         self._working = threading.RLock()
@@ -329,8 +330,10 @@ class Runner:
         if due(settings.compact_every_batches):
             for book in (*self.flow.ledger.books.values(), self.flow.ledger.commits.book):
                 tidy(book, settings)
-            for tape in self.tapes.values():
+            for name, tape in self.tapes.items():
                 tape.tidy(settings, flown=not self.flow.waiting)
+                archive = self.layout.intake(name) / "archive"
+                remove_archived(archive, self._keep_archive, self._clock())
 
     def _intake(self, name: str) -> Intake:
         files = self.plan.pipeline.sources[name].connector

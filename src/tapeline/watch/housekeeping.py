@@ -6,9 +6,11 @@ import os
 import re
 import time
 from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from tapeline.books.delta import NO_HOOKS, Book
+from tapeline.declare.duration import parse_duration
 from tapeline.settings import HousekeepingSettings
 
 LOG_ENTRY = re.compile(r"(\d{20})\.(json|checkpoint\.parquet|crc)")
@@ -51,6 +53,29 @@ def remove_old(book: Book, hours: int) -> None:
             with suppress(FileNotFoundError):
                 if path.stat().st_mtime < limit:
                     path.unlink()
+
+
+def kept_for(text: str) -> timedelta | None:
+    """How long something is kept; None for ever."""
+    return None if text == "forever" else parse_duration(text)
+
+
+def remove_archived(archive: Path, keep: timedelta | None, now: datetime) -> int:
+    """Remove originals that have lain in an archive for longer than they are kept.
+
+    Their records are on the tape, byte for byte; nothing reads them again.
+    """
+    if keep is None:
+        return 0
+    removed, limit = 0, (now - keep).timestamp()
+    for place, _, names in os.walk(archive):
+        for name in names:
+            path = Path(place, name)
+            # What a move sets; the time of its content is the sender's.
+            if path.lstat().st_ctime < limit:
+                path.unlink()
+                removed += 1
+    return removed
 
 
 def trim_log(folder: Path, version: int) -> None:
