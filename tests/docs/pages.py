@@ -9,6 +9,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 README = REPOSITORY / "README.md"
 START = REPOSITORY / "docs" / "start.md"
+TUTORIAL = REPOSITORY / "docs" / "tutorial.md"
 OPERATE = REPOSITORY / "docs" / "operate.md"
 REFERENCE = REPOSITORY / "docs" / "reference.md"
 CHANGELOG = REPOSITORY / "CHANGELOG.md"

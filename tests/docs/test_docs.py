@@ -45,7 +45,7 @@ def commands_of(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
 
 
 COMMANDS: dict[str, Any] = dict(commands_of(typer.main.get_command(app)))
-SHELL_WORDS = {"cat", "cd", "git", "mkdir", "mv", "python", "source"}
+SHELL_WORDS = {"cat", "cd", "cp", "git", "mkdir", "mv", "python", "source"}
 HOUSE_STYLE = re.compile(r"\b(simply|just|easy|easily)\b", re.IGNORECASE)
 MACHINE_PATH = re.compile(r"(?<![\w.])/(home|root|tmp|work|opt|usr|var|Users|mnt)/")
 # this machine's own loopback is no machine's address

@@ -24,6 +24,7 @@ from tests.docs.pages import (
     README,
     REFERENCE,
     START,
+    TUTORIAL,
     blocks,
     files,
     name_of,
@@ -54,7 +55,7 @@ def test_every_python_block_compiles(sheet: Path, name: str) -> None:
 
 
 def test_the_pages_that_teach_have_a_pipeline() -> None:
-    assert {sheet for sheet, _ in PIPELINES} >= {README, START, REFERENCE}
+    assert {sheet for sheet, _ in PIPELINES} >= {README, START, TUTORIAL, REFERENCE}
 
 
 @pytest.mark.parametrize(("sheet", "name"), PIPELINES)
@@ -80,7 +81,10 @@ def import_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Ca
         sys.modules.pop(path.stem, None)
 
 
-@pytest.mark.parametrize(("sheet", "module"), [(START, "test_pipeline"), (REFERENCE, "test_rides")])
+@pytest.mark.parametrize(
+    ("sheet", "module"),
+    [(START, "test_pipeline"), (TUTORIAL, "test_pipeline"), (REFERENCE, "test_rides")],
+)
 def test_the_examples_of_tests_pass(
     sheet: Path,
     module: str,

@@ -145,16 +145,37 @@ def test_an_unknown_summary_is_refused_with_a_suggestion(shop: Path) -> None:
     assert "Did you mean 'by_shop'?" in done.stderr
 
 
+def press_ctrl_c(shop: Path, pid: int) -> None:
+    os.killpg(pid, signal.SIGINT)
+
+
+def say_stop(shop: Path, pid: int) -> None:
+    """From another terminal, with a pause and a backup before."""
+    paused = tapeline(shop, "pause", "pipeline.py", "--who", "amy", "--json")
+    assert json.loads(paused.stdout)["who"] == "amy"
+    made = tapeline(shop, "backup", "backups", "--pipeline", "pipeline.py", "--json")
+    assert made.returncode == 0, made.stderr
+    batch = json.loads(made.stdout)["batch"]
+    report = ("report", "by_shop", "--pipeline", "pipeline.py", "--json")
+    shown = tapeline(shop, *report).stdout
+    resumed = tapeline(shop, "resume", "pipeline.py", "--json")
+    assert json.loads(resumed.stdout)["paused"]["who"] == "amy"
+    stopped = tapeline(shop, "stop", "pipeline.py", "--json")
+    assert json.loads(stopped.stdout) == {"stopped": True}, stopped.stderr
+    again = tapeline(shop, "stop", "pipeline.py", "--json")
+    assert json.loads(again.stdout) == {"stopped": False}
+    restored = tapeline(
+        shop, "restore", str(next((shop / "backups").iterdir())),
+        "--pipeline", "pipeline.py", "--root", "elsewhere", "--json",
+    )  # fmt: skip
+    assert json.loads(restored.stdout)["batch"] == batch, restored.stderr
+    assert tapeline(shop, *report, "--root", "elsewhere").stdout == shown
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("send", "sent"),
-    [
-        (os.killpg, signal.SIGINT),
-        pytest.param(os.kill, signal.SIGTERM, marks=pytest.mark.slow),
-    ],
-)
-def test_a_signal_stops_between_batches_and_the_next_start_goes_on(
-    shop: Path, send: Callable[[int, int], None], sent: signal.Signals
+@pytest.mark.parametrize("end", [press_ctrl_c, pytest.param(say_stop, marks=pytest.mark.slow)])
+def test_a_run_ends_between_batches_and_the_next_start_goes_on(
+    shop: Path, end: Callable[[Path, int], None]
 ) -> None:
     (shop / "inbox" / "1.csv").write_text("id,shop,money\n1,north,10.50\n")
     # A group of its own: a terminal sends Ctrl-C to the JVM as well.
@@ -172,7 +193,7 @@ def test_a_signal_stops_between_batches_and_the_next_start_goes_on(
         try:
             wait_for_records(shop, 1)
             (shop / "inbox" / "2.csv").write_text("id,shop,money\n2,south,4.00\n")
-            send(running.pid, sent)
+            end(shop, running.pid)
             running.wait(timeout=60)
         finally:
             running.kill()
