@@ -78,9 +78,9 @@ def test_fixed_reference_data_lets_a_record_in_once_with_its_cause(
     trial.feed(raw=[sale("a"), sale("b", item="mate"), sale("c", amount="-1")])
     assert totals(trial) == {"tea": (10, 1)}
     listed = quarantined(trial.books, Filter())
-    assert {(row["table"], *row["reasons"]) for row in listed} == {
-        ("sales", "amount is above zero"),
-        ("taxed", "item is known"),
+    assert {(row["table"], row["key"], *row["reasons"]) for row in listed} == {
+        ("sales", "c", "amount is above zero"),
+        ("taxed", "b", "item is known"),
     }
     # Still broken: it stays, and its reason is the new one.
     assert act(trial, REDRIVE, Filter(table="taxed")) == 1
@@ -88,7 +88,8 @@ def test_fixed_reference_data_lets_a_record_in_once_with_its_cause(
     (tmp_path / "prices.csv").write_text("item,vat\ntea,7\nmate,19\n")
     assert act(trial, REDRIVE, Filter(reason="item is known")) == 1
     assert totals(trial) == {"tea": (10, 1), "mate": (10, 1)}
-    assert [r.cause for r in why(trial.books, "totals", ["mate"])] == ["redrive"]
+    (revision,) = why(trial.books, "totals", ["mate"])
+    assert (revision.cause, [one["record"] for one in revision.records]) == ("redrive", ["b"])
     assert trial.verdicts("taxed") == {"kept": 2}
     assert act(trial, REDRIVE, Filter(table="taxed")) == 0  # nothing is left there
     assert balanced(trial)

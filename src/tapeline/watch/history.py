@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from tapeline.books import Books
 from tapeline.books.fold import measures_of
@@ -211,18 +212,20 @@ def _records(
     batches = [link["_batch"] for link in links]
     keys = _keys(connection, books, summary, (min(batches), max(batches)))
     lines = _lines(connection, books, links)
+    entry = books.plan.entry_of(summary.stream).name
+    places = [_place(link) for link in links]
+    # A record that was sent again entered its first table in an earlier batch.
+    earlier = [p for p, b in zip(places, batches, strict=True) if (*p, b) not in keys]
+    known = keys_at(books, entry, earlier)
     found: dict[tuple[int, str], list[Row]] = {}
     for link in links:
-        place = link["_position"]
-        position = (place["source"], place["part"], place["at"])
+        position = _place(link)
         share = {n: v for n, v in link.items() if not n.startswith("_")}
         record = {
             "sign": link["_sign"],
-            "record": keys.get((*position, link["_batch"])),
+            "record": keys.get((*position, link["_batch"]), known.get(position)),
             **share,
-            "source": place["source"],
-            "part": place["part"],
-            "at": place["at"],
+            **link["_position"],
             **lines.get(position, {}),
         }
         found.setdefault((link["_batch"], link["_cause"]), []).append(record)
@@ -242,6 +245,30 @@ def _keys(
         "where _key is not null and _row = 0"
     ).fetchall()
     return {tuple(row[:4]): row[4] for row in rows}
+
+
+def keys_at(
+    books: Books, table: str, places: list[tuple[str, int, int]]
+) -> dict[tuple[str, int, int], str]:
+    """The keys that a table knows for records, wherever they lie in its history."""
+    if not places:
+        return {}
+    with connect() as connection:
+        if not register_table(connection, "r", books.layout.register(table)):
+            return {}
+        columns = zip(("source", "part", "place"), zip(*places, strict=True), strict=True)
+        connection.register("wanted", pa.table({name: list(values) for name, values in columns}))
+        rows = connection.execute(
+            "select _position.source, _position.part, _position.at, arg_max(_key, _batch) from r "
+            "join wanted on _position.source = source and _position.part = part "
+            "and _position.at = place where _key is not null group by all"
+        ).fetchall()
+    return {tuple(row[:3]): row[3] for row in rows}
+
+
+def _place(link: Row) -> tuple[str, int, int]:
+    position = link["_position"]
+    return position["source"], position["part"], position["at"]
 
 
 def _lines(

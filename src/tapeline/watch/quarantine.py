@@ -15,6 +15,7 @@ from tapeline.books.operator import DISMISS, REDRIVE, Act, OperatorTape
 from tapeline.books.query import connect, register_table
 from tapeline.books.reader import standing
 from tapeline.errors import OperationError, did_you_mean
+from tapeline.watch.history import keys_at
 
 Row = dict[str, Any]
 POSITION = re.compile(r"([a-z][a-z0-9_]*):(\d+):(\d+)")
@@ -53,6 +54,7 @@ def quarantined(books: Books, chosen: Filter, limit: int | None = None) -> list[
                 "order by q._batch desc, q._position",
                 [chosen.source, chosen.source, chosen.since, chosen.since],
             ).fetchall()
+        keys = keys_at(books, books.plan.entry_of(name).name, [r[:3] for r in rows if r[5] is None])
         for source, part, at, reasons, raw, key, of_batch, moment in rows:
             place = (source, part, at)
             if wanted and place not in wanted:
@@ -63,7 +65,7 @@ def quarantined(books: Books, chosen: Filter, limit: int | None = None) -> list[
                 {
                     "table": name,
                     "position": f"{source}:{part}:{at}",
-                    "key": key,
+                    "key": key if key is not None else keys.get(place),
                     "reasons": reasons,
                     "batch": of_batch,
                     "at": moment,
