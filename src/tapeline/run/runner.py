@@ -21,12 +21,12 @@ from tapeline.plan import Plan
 from tapeline.run.control import paused, refuse_paused
 from tapeline.run.flow import Flow, Published
 from tapeline.run.ingest import Ingest
-from tapeline.run.intake import Form, Intake, IntakeLimits
 from tapeline.run.lock import WriterLock
 from tapeline.run.schedule import Ticks
 from tapeline.run.session import build_session
 from tapeline.run.snapshot import answer_all
 from tapeline.run.supervisor import Supervisor
+from tapeline.run.taking import Taking
 from tapeline.run.tape import Tape, TapeBatch
 from tapeline.settings import Settings
 from tapeline.watch.housekeeping import kept_for, remove_archived, tidy
@@ -76,7 +76,6 @@ class Runner:
         self.tapes = {name: Tape(self.layout, name, self._clock) for name in sources}
         self.flow = Flow(session, self.plan, self.settings, self.tapes, self._clock)
         self.flow.warm()
-        self.intakes = {name: self._intake(name) for name in sources}
         self.ingests = {
             name: Ingest(
                 session,
@@ -93,6 +92,9 @@ class Runner:
         self.supervisor = Supervisor(
             self.plan.name, self.settings.supervise, self._tell, self._clock
         )
+        self.taking = Taking(
+            self.plan, self.settings, self.tapes, self.supervisor, self.status, self._clock
+        )
         self.log = Log(self._log_folder(), self.settings.log, self._clock)
         self.log.say("started", pipeline=self.plan.name, batch=self.flow.published_batch)
 
@@ -107,8 +109,7 @@ class Runner:
     ) -> None:
         self.stop()
         self.flow.close()
-        for intake in self.intakes.values():
-            intake.close()
+        self.taking.close()
         self._notifier.close()
         self.log.say("stopped", batch=self.flow.published_batch)
         self.log.close()
@@ -137,7 +138,7 @@ class Runner:
         """Take what is there, work it off, and end: for an outside scheduler."""
         refuse_paused(self.layout)
         done: list[Published] = []
-        taking = threading.Thread(target=self._take_all, name="intake", daemon=True)
+        taking = threading.Thread(target=self.taking.take_all, args=(self._stop,), daemon=True)
         taking.start()
         queries = [
             ingest.start(lambda batch, name=name: self.flow.offer(name, batch))  # type: ignore[misc]
@@ -160,17 +161,17 @@ class Runner:
                 query.stop()
             if not asked:
                 self._stop.clear()
-            self._settle()
+            self.taking.settle()
         self._say(running=False)
         return done
 
     def _on_the_way(self) -> bool:
         """Whether anything accepted has not been published."""
-        return bool(self.flow.waiting or any(tape.ahead()[0] for tape in self.tapes.values()))
+        return bool(self.flow.waiting or self.taking.ahead())
 
     def run(self, every: timedelta | None = None, seconds: float | None = None) -> None:
         """Run until stopped; the flow advances with the tape, or by aligned ticks."""
-        intake = threading.Thread(target=self._intake_loop, name="intake", daemon=True)
+        intake = threading.Thread(target=self.taking.go_on, args=(self._stop,), daemon=True)
         intake.start()
         deadline = time.monotonic() + seconds if seconds else None
         ticks = Ticks.starting(every, self._clock()) if every else None
@@ -191,7 +192,7 @@ class Runner:
             with self._working:
                 for query in queries.values():
                     query.stop()
-            self._settle()
+            self.taking.settle()
             self._say(running=False)
 
     def _turn(self, queries: dict[str, StreamingQuery], ticks: Ticks | None) -> None:
@@ -243,7 +244,7 @@ class Runner:
             with self._working:
                 self.supervisor.works(f"ingest of {name}")
                 self.flow.offer(name, batch)
-                self.intakes[name].settle(self.tapes[name].last_piece)
+                self.taking.settle(name)
                 if asap and not self._stop.is_set():
                     self._guarded_advance()
 
@@ -298,8 +299,7 @@ class Runner:
         """Between two batches, with nothing written meanwhile: intake, tapes and books."""
         with ExitStack() as held:
             held.enter_context(self._working)
-            for intake in self.intakes.values():
-                held.enter_context(intake.still())
+            held.enter_context(self.taking.still())
             for tape in self.tapes.values():
                 held.enter_context(tape.still())
             yield
@@ -334,73 +334,6 @@ class Runner:
                 tape.tidy(settings, flown=not self.flow.waiting)
                 archive = self.layout.intake(name) / "archive"
                 remove_archived(archive, self._keep_archive, self._clock())
-
-    def _intake(self, name: str) -> Intake:
-        files = self.plan.pipeline.sources[name].connector
-        said = self.settings.intake
-        limits = IntakeLimits(
-            files_per_pass=said.files_per_pass,
-            records_per_piece=said.records_per_piece,
-            bytes_per_piece=said.bytes_per_piece,
-            record_bytes=said.record_bytes,
-            file_bytes=said.file_bytes,
-            settle_seconds=said.settle_seconds,
-        )
-        drop = self.settings.within(files.path)
-        drop.mkdir(parents=True, exist_ok=True)
-        form = Form(files.format, said.keep)
-        intake = Intake(drop, self.layout.intake(name), form, limits, self._clock)
-        intake.recover(self.tapes[name].last_piece, self.tapes[name].last_delivery)
-        return intake
-
-    def _intake_loop(self) -> None:
-        pause = self.settings.intake.poll_milliseconds / 1000
-        while not self._stop.is_set():
-            taken = 0
-            for name, intake in self.intakes.items():
-                part = f"intake of {name}"
-                if not self.supervisor.may_try(part):
-                    continue
-                try:
-                    # Back pressure: files wait in the drop folder, where they can share a piece.
-                    if self.tapes[name].ahead()[0] < self.settings.intake.pieces_ahead:
-                        taken += intake.take()
-                    self.status.dropped[name] = intake.waiting()
-                except (OSError, OperationError) as error:
-                    self.status.problems[name] = f"intake: {error}"
-                    self.supervisor.failed(part, error, forever=True)
-                else:
-                    self.status.problems.pop(name, None)
-                    self.supervisor.works(part)
-            if not taken:
-                self._stop.wait(pause)
-
-    def _take_all(self) -> None:
-        """Take every file that is whole; one that still changes gets its time to settle."""
-        patience = 2 * self.settings.intake.settle_seconds
-        deadline, looked = time.monotonic() + patience, 0
-        while not self._stop.is_set():
-            taken = sum(
-                intake.take()
-                for name, intake in self.intakes.items()
-                if self.tapes[name].ahead()[0] < self.settings.intake.pieces_ahead
-            )
-            rounds = min((intake.rounds for intake in self.intakes.values()), default=0)
-            if taken:
-                deadline, looked = time.monotonic() + patience, 0
-            elif not sum(intake.waiting()[0] for intake in self.intakes.values()):
-                return
-            elif time.monotonic() > deadline and not self._on_the_way():
-                # Every file gets one more look: with many of them a round takes its time.
-                looked = looked or rounds + 2
-                if rounds >= looked:
-                    return
-            else:
-                self._stop.wait(PAUSE_SECONDS)
-
-    def _settle(self) -> None:
-        for name, intake in self.intakes.items():
-            intake.settle(self.tapes[name].last_piece)
 
     def _say(self, running: bool = True) -> None:
         self.status.ahead = {name: tape.ahead()[1:] for name, tape in self.tapes.items()}

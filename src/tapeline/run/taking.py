@@ -1,0 +1,128 @@
+"""The intakes of a running pipeline: files out of the drop folders, as fast as the tape goes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+
+from tapeline.books import Layout
+from tapeline.errors import OperationError
+from tapeline.plan import Plan
+from tapeline.run.intake import Form, Intake, IntakeLimits
+from tapeline.run.supervisor import Supervisor
+from tapeline.run.tape import Tape
+from tapeline.settings import Settings
+from tapeline.watch.status import StatusFile
+
+PAUSE_SECONDS = 0.05
+
+
+class Taking:
+    """Back pressure: while the tape is behind, files wait in the drop folder, where they can share
+    a piece."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        settings: Settings,
+        tapes: Mapping[str, Tape],
+        supervisor: Supervisor,
+        status: StatusFile,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._settings = settings
+        self._tapes = tapes
+        self._supervisor = supervisor
+        self._status = status
+        self._clock = clock
+        layout = Layout(settings.home(plan.name))
+        self._intakes = {name: self._open(plan, layout, name) for name in plan.pipeline.sources}
+
+    def _open(self, plan: Plan, layout: Layout, name: str) -> Intake:
+        files = plan.pipeline.sources[name].connector
+        said = self._settings.intake
+        limits = IntakeLimits(
+            files_per_pass=said.files_per_pass,
+            records_per_piece=said.records_per_piece,
+            bytes_per_piece=said.bytes_per_piece,
+            record_bytes=said.record_bytes,
+            file_bytes=said.file_bytes,
+            settle_seconds=said.settle_seconds,
+        )
+        drop = self._settings.within(files.path)
+        drop.mkdir(parents=True, exist_ok=True)
+        form = Form(files.format, said.keep)
+        intake = Intake(drop, layout.intake(name), form, limits, self._clock)
+        intake.recover(self._tapes[name].last_piece, self._tapes[name].last_delivery)
+        return intake
+
+    def close(self) -> None:
+        for intake in self._intakes.values():
+            intake.close()
+
+    def go_on(self, stop: threading.Event) -> None:
+        """Take what comes until told to stop; an intake that fails is tried again later."""
+        pause = self._settings.intake.poll_milliseconds / 1000
+        while not stop.is_set():
+            if not sum(self._guarded_take(name) for name in self._intakes):
+                stop.wait(pause)
+
+    def _guarded_take(self, name: str) -> int:
+        part = f"intake of {name}"
+        if not self._supervisor.may_try(part):
+            return 0
+        try:
+            taken = self._take(name)
+            self._status.dropped[name] = self._intakes[name].waiting()
+        except (OSError, OperationError) as error:
+            self._status.problems[name] = f"intake: {error}"
+            self._supervisor.failed(part, error, forever=True)
+            return 0
+        self._status.problems.pop(name, None)
+        self._supervisor.works(part)
+        return taken
+
+    def _take(self, name: str) -> int:
+        """Pieces that were published; none while enough of them wait for the tape."""
+        if self._tapes[name].ahead()[0] >= self._settings.intake.pieces_ahead:
+            return 0
+        return self._intakes[name].take()
+
+    def take_all(self, stop: threading.Event) -> None:
+        """Take every file that is whole; one that still changes gets its time to settle."""
+        patience = 2 * self._settings.intake.settle_seconds
+        deadline, looked = time.monotonic() + patience, 0
+        while not stop.is_set():
+            taken = sum(self._take(name) for name in self._intakes)
+            rounds = min((intake.rounds for intake in self._intakes.values()), default=0)
+            if taken:
+                deadline, looked = time.monotonic() + patience, 0
+            elif not sum(intake.waiting()[0] for intake in self._intakes.values()):
+                return
+            elif time.monotonic() > deadline and not self.ahead():
+                # Every file gets one more look: with many of them a round takes its time.
+                looked = looked or rounds + 2
+                if rounds >= looked:
+                    return
+            else:
+                stop.wait(PAUSE_SECONDS)
+
+    def ahead(self) -> bool:
+        """Whether anything is accepted that is not on the tape yet."""
+        return any(tape.ahead()[0] for tape in self._tapes.values())
+
+    def settle(self, name: str | None = None) -> None:
+        """What is on the tape need not be kept in its original; of one source, or of all."""
+        for source in [name] if name else self._intakes:
+            self._intakes[source].settle(self._tapes[source].last_piece)
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Nothing is taken or put away meanwhile."""
+        with ExitStack() as held:
+            for intake in self._intakes.values():
+                held.enter_context(intake.still())
+            yield
