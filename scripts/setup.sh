@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes everything Tapeline needs, inside the repository: .venv (Python packages) and .jars (Spark's jars).
+# Makes everything Tapeline needs, inside the repository: .venv (Python packages) and .jars (Spark's jars; those of the
+# broker for development in .jars/broker).
 # Asks nothing. Safe to repeat: when nothing changed it returns at once.
 # With --pin-jars (make lock-jars) it fetches the jars of ivy.xml and writes jars.sha256 in place of checking it.
 set -euo pipefail
@@ -159,14 +160,19 @@ jars_verify() {    # every listed jar is there and unchanged, and no other jar i
     [[ "$listed" == "$present" ]] && (cd "$1" && sha256 -c --status "$root/jars.sha256" 2>/dev/null)
 }
 
-retrieve_jars() {    # into folder $1
+retrieve_jars() {    # into folder $1; the broker's into a folder below it, since versions differ from Spark's
     local ivy
     ivy="$(find .venv/lib -path '*/pyspark/jars/ivy-*.jar' | head -n 1)"
     [[ -n "$ivy" ]] || fail "PySpark's Ivy is missing; run: rm -rf .venv && make setup"
-    "$(java_command)" -jar "$ivy" -cache "$1/.ivy" -ivy ivy.xml -confs spark -types jar bundle \
-        -retrieve "$1/[artifact]-[revision].[ext]" >"$1/ivy.log" 2>&1 ||
-        { cat "$1/ivy.log" >&2; fail "the jars of ivy.xml could not be fetched (Ivy's words are above)"; }
+    retrieve_conf "$ivy" spark "$1" "$1"
+    retrieve_conf "$ivy" broker "$1" "$1/broker"
     rm -rf "$1/.ivy" "$1/ivy.log"
+}
+
+retrieve_conf() {    # with Ivy $1, the jars of configuration $2, by way of folder $3, into folder $4
+    "$(java_command)" -jar "$1" -cache "$3/.ivy" -ivy ivy.xml -confs "$2" -types jar bundle \
+        -retrieve "$4/[artifact]-[revision].[ext]" >"$3/ivy.log" 2>&1 ||
+        { cat "$3/ivy.log" >&2; fail "the jars of ivy.xml could not be fetched (Ivy's words are above)"; }
 }
 
 fresh_folder() {    # beside .jars, so that moving it there is one rename; gone when the script ends
@@ -178,7 +184,7 @@ fresh_folder() {    # beside .jars, so that moving it there is one rename; gone 
 pin_jars() {
     fresh_folder
     retrieve_jars "$fresh"
-    (cd "$fresh" && sha256 *.jar) >jars.sha256
+    (cd "$fresh" && sha256 *.jar broker/*.jar) >jars.sha256
     rm -rf .jars
     mv "$fresh" .jars
     say "jars.sha256 lists $(grep -c . jars.sha256) jars."
@@ -232,7 +238,7 @@ if ! is_stamped project "$project"; then
     stamp project "$project"
 fi
 
-say "[4/4] Spark's jars (about half a minute the first time)"
+say "[4/4] Jars of Spark and of the broker (about a minute the first time)"
 install_jars
 
 say "Set-up is done: .venv and .jars are ready."

@@ -5,11 +5,9 @@ It changes nothing and needs no Spark; a running pipeline is not disturbed.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import date, datetime, timedelta
@@ -26,13 +24,12 @@ from tapeline.books.commits import read_commits
 from tapeline.books.delta import refuse_empty_log
 from tapeline.books.query import newest_batch
 from tapeline.errors import OperationError, TapelineError
+from tapeline.java import OLDEST_JAVA, jars_folder, java_version, listed_jars, wrong_jars
 from tapeline.run.references import rows_by_name
-from tapeline.run.session import jars_folder
 from tapeline.settings import Settings
 from tapeline.watch.sizes import sizes_of
 from tapeline.watch.status import read_status
 
-JAVA = 17
 LEAST_DISK_BYTES = 2 * 1024**3
 LEAST_DISK_DAYS = 14
 REFERENCE_DAYS = 30
@@ -62,17 +59,11 @@ def examine(books: Books, settings: Settings, now: datetime) -> list[Finding]:
 
 
 def _java() -> Iterator[Finding]:
-    home = os.environ.get("JAVA_HOME")
-    command = f"{home}/bin/java" if home else shutil.which("java")
-    text = ""
-    if command and Path(command).exists():
-        done = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)
-        text = done.stderr
-    match = re.search(r'version "(\d+)', text)
-    if match and int(match[1]) >= JAVA:
-        yield Finding("Java", "well", f"version {match[1]}")
+    version = java_version()
+    if version is not None and version >= OLDEST_JAVA:
+        yield Finding("Java", "well", f"version {version}")
     else:
-        seen = f"version {match[1]}" if match else "none"
+        seen = f"version {version}" if version else "none"
         yield Finding(
             "Java", "ill", f"found: {seen}", "Install Java 17 or newer: 'make setup' does."
         )
@@ -97,25 +88,18 @@ def _memory(settings: Settings) -> Iterator[Finding]:
 
 def _jars() -> Iterator[Finding]:
     folder = jars_folder()
-    listed = Path(__file__).parents[2] / "jars.sha256"
     if folder is None:
         yield Finding("jars", "ill", "there are none", "Run 'make setup', or set TAPELINE_JARS.")
         return
-    if not listed.exists():
-        yield Finding(
-            "jars", "well", f"{len(list(folder.glob('*.jar')))}; no list to check against"
-        )
-        return
-    wrong = []
-    lines = [line.split() for line in listed.read_text().splitlines() if line.strip()]
-    for digest, name in lines:
-        path = folder / name.removeprefix("*")
-        if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-            wrong.append(path.name)
-    if wrong:
+    listed = listed_jars()
+    wrong = wrong_jars(folder, listed)
+    if not listed:
+        words = f"{len(list(folder.rglob('*.jar')))}; no list to check against"
+        yield Finding("jars", "well", words)
+    elif wrong:
         yield Finding("jars", "ill", f"missing or other: {', '.join(wrong)}", "Run 'make setup'.")
     else:
-        yield Finding("jars", "well", f"{len(lines)}, as listed")
+        yield Finding("jars", "well", f"{len(listed)}, as listed")
 
 
 def _places(books: Books, settings: Settings) -> Iterator[Finding]:

@@ -6,12 +6,14 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import SparkSession
 
 from tapeline.errors import OperationError
+from tapeline.java import find_jar, refuse_wrong_jars
 from tapeline.settings import Settings
 
 # Spark generates one method per stage; Java leaves methods over 8,000 bytes uncompiled unless told
@@ -49,9 +51,24 @@ TUNING = {
     "spark.cleaner.referenceTracking.blocking": "false",
 }
 BARE_FILE_SYSTEM = "hadoop-bare-naked-local-fs"
+# What a session can be asked to know beside files, and the jars that brings. Nobody who needs
+# only files waits for them.
+Connector = Literal["avro", "kafka"]
+CONNECTORS: dict[Connector, tuple[str, ...]] = {
+    "avro": ("spark-avro_",),
+    "kafka": (
+        "spark-sql-kafka-0-10_",
+        "spark-token-provider-kafka-0-10_",
+        "kafka-clients-",
+        "commons-pool2-",
+        "scala-parallel-collections_",
+    ),
+}
 
 
-def build_session(settings: Settings, name: str = "tapeline") -> SparkSession:
+def build_session(
+    settings: Settings, name: str = "tapeline", connectors: Iterable[Connector] = ()
+) -> SparkSession:
     """Start Spark on loopback with the jars that set-up fetched."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -64,12 +81,15 @@ def build_session(settings: Settings, name: str = "tapeline") -> SparkSession:
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.sql.shuffle.partitions": cores,
     }
+    jars = _connector_jars(connectors)
     bare = find_jar(BARE_FILE_SYSTEM)
     if bare is not None:
-        options["spark.driver.extraClassPath"] = str(bare)
         options["spark.hadoop.fs.file.impl"] = (
             "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
         )
+    # Driver and executor are one JVM here; spark.jars would be copied at every start.
+    path = [str(jar) for jar in (bare, *jars) if jar is not None]
+    options["spark.driver.extraClassPath"] = os.pathsep.join(path)
     for key, value in options.items():
         builder = builder.config(key, value)
     try:
@@ -78,22 +98,35 @@ def build_session(settings: Settings, name: str = "tapeline") -> SparkSession:
         raise OperationError(
             f"Spark did not start: {error}. It needs Java 17: run 'make setup', which says how."
         ) from error
+    _refuse_without(session, jars)
     if threading.current_thread() is threading.main_thread():
         # PySpark's own handler cancels the jobs of the batch at work: Ctrl-C waits for its end.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return session
 
 
-def jars_folder() -> Path | None:
-    """Where set-up put the jars: $TAPELINE_JARS, else .jars here or beside the package."""
-    said = os.environ.get("TAPELINE_JARS")
-    beside = Path(__file__).parents[3] / ".jars"
-    for folder in [Path(said)] if said else [Path.cwd() / ".jars", beside]:
-        if folder.is_dir():
-            return folder
-    return None
+def _connector_jars(connectors: Iterable[Connector]) -> list[Path]:
+    """The jars that these need, found and compared with what was pinned."""
+    prefixes = [prefix for one in connectors for prefix in CONNECTORS[one]]
+    found = {prefix: find_jar(prefix) for prefix in prefixes}
+    missing = [prefix.rstrip("_-") for prefix, jar in found.items() if jar is None]
+    if missing:
+        raise OperationError(f"jars are missing: {', '.join(missing)}. Run 'make setup'.")
+    jars = [jar for jar in found.values() if jar is not None]
+    for jar in jars:
+        refuse_wrong_jars(jar.parent, [jar.name])
+    return jars
 
 
-def find_jar(prefix: str) -> Path | None:
-    folder = jars_folder()
-    return next(iter(sorted(folder.glob(f"{prefix}*.jar"))), None) if folder else None
+def _refuse_without(session: SparkSession, jars: list[Path]) -> None:
+    """A JVM takes its jars when it starts: one that runs already may lack them."""
+    if not jars:
+        return
+    jvm: Any = session.sparkContext._jvm
+    known = jvm.java.lang.System.getProperty("java.class.path").split(os.pathsep)
+    lacking = [jar.name for jar in jars if str(jar) not in known]
+    if lacking:
+        raise OperationError(
+            f"this process started Spark before it needed {', '.join(lacking)}. "
+            "Ask for all connectors at the first start, or use another process."
+        )
