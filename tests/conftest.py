@@ -10,6 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tapeline import testing
+from tapeline.run.session import CONNECTORS, build_session
+from tapeline.settings import Settings
+from tests.kafka import broker, topic  # noqa: F401 - fixtures for all tests
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SHARED = Path(__file__).parents[2] / "shared" / "data"
@@ -21,6 +24,8 @@ for name in [n for n in os.environ if n.startswith("TAPELINE_") and n != "TAPELI
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    # A JVM takes its jars when it starts, and all tests share one.
+    build_session(Settings(), "tapeline-testing", CONNECTORS)
     session = testing.spark()
     yield session
     session.stop()

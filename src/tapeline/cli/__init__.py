@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 from rich.markup import escape
 
-from tapeline.cli import keeping, quarantine, reading, running, trying
+from tapeline.cli import broker, keeping, quarantine, reading, running, trying
 from tapeline.cli.options import err
 from tapeline.errors import TapelineError
 
@@ -15,6 +15,7 @@ app = typer.Typer(
 for part in (running.app, reading.app, keeping.app):
     app.add_typer(part)
 app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(broker.app, name="broker")
 app.add_typer(trying.app)
 
 

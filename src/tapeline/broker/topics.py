@@ -1,0 +1,81 @@
+"""What a broker holds, asked through a client."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tapeline.errors import OperationError
+
+CONNECT_SECONDS = 1.0
+MAKE_SECONDS = 30.0
+NAME = re.compile(r"(?!__|\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+MAX_PARTITIONS = 1_000
+# The client's own log would tell every attempt to reach a broker that is starting.
+_quiet = logging.getLogger("tapeline.broker.client")
+_quiet.addHandler(logging.NullHandler())
+_quiet.propagate = False
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A broker's answer: which cluster it is, and its topics with their partitions."""
+
+    cluster_id: str
+    topics: dict[str, int]
+
+
+def look(address: str, seconds: float) -> Seen | None:
+    """Ask a broker what it holds; None when nobody answers, or one that is not ready."""
+    host, _, port = address.partition(":")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        seen = _client(address).list_topics(timeout=seconds)
+    except (OSError, KafkaException):
+        return None
+    if not seen.brokers:
+        return None  # it answers, but takes nothing yet
+    users = {name: topic for name, topic in seen.topics.items() if not name.startswith("__")}
+    return Seen(str(seen.cluster_id), {name: len(one.partitions) for name, one in users.items()})
+
+
+def make(address: str, name: str, partitions: int) -> bool:
+    """Make a topic; False when it is there already, with as many partitions."""
+    if not NAME.fullmatch(name):
+        raise OperationError(
+            f"'{name}' cannot be a topic's name: it has letters, digits, '.', '_' and '-', at most "
+            "249 of them; those that begin with '__' are Kafka's own."
+        )
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        raise OperationError(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions}.")
+    wanted = NewTopic(name, num_partitions=partitions, replication_factor=1)
+    client = _client(address)  # it must live until the answer is there
+    made = client.create_topics([wanted], operation_timeout=MAKE_SECONDS)
+    try:
+        made[name].result(MAKE_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise OperationError(f"topic '{name}': {error.args[0].str()}.") from None
+        _refuse_other(address, name, partitions)
+        return False
+    return True
+
+
+def _refuse_other(address: str, name: str, partitions: int) -> None:
+    seen = look(address, MAKE_SECONDS)
+    held = seen.topics.get(name) if seen else None
+    if held != partitions:
+        raise OperationError(
+            f"topic '{name}' is there already, with {held} partitions, not {partitions}. Choose "
+            "another name."
+        )
+
+
+def _client(address: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": address}, logger=_quiet)

@@ -1,0 +1,94 @@
+"""A real broker for tests: one for the whole run, started when the first test asks for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+
+from tapeline.broker import Broker
+from tapeline.java import OLDEST_JAVA, jars_folder, java_version
+
+PATIENCE_SECONDS = 60.0
+
+
+def refuse_without_kafka() -> None:
+    """Skip where a broker cannot be started; fail where that must not be."""
+    folder = jars_folder()
+    missing = None
+    if (java_version() or 0) < OLDEST_JAVA:
+        missing = "there is no Java 17: run 'make setup'"
+    elif folder is None or not (folder / "broker").is_dir():
+        missing = "there are no jars of a broker: run 'make setup'"
+    if missing and os.environ.get("REQUIRE_KAFKA"):
+        pytest.fail(missing)
+    if missing:
+        pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The broker that tests share: never stopped by one of them."""
+    refuse_without_kafka()
+    shared = Broker(tmp_path_factory.mktemp("broker"))
+    try:
+        shared.start()
+        yield shared
+    finally:
+        shared.stop()
+
+
+@pytest.fixture
+def topic(broker: Broker, request: pytest.FixtureRequest) -> Callable[[int], str]:
+    """Make a topic of the test's own, with so many partitions."""
+    made: list[str] = []
+
+    def make(partitions: int = 1) -> str:
+        made.append(f"{request.node.name[:200]}.{len(made) + 1}")
+        assert broker.make_topic(made[-1], partitions)
+        return made[-1]
+
+    return make
+
+
+def produced(
+    broker: Broker, topic: str, values: Iterable[str], key: Callable[[str], str] = str
+) -> None:
+    """Send values, and wait until the broker has them all."""
+    refused: list[KafkaError] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for value in values:
+        producer.produce(
+            topic, value, key(value), on_delivery=lambda error, _: error and refused.append(error)
+        )
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    assert refused == []
+
+
+def consumed(broker: Broker, topic: str, isolation: str = "read_committed") -> list[list[str]]:
+    """Everything in a topic, partition by partition, up to its end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "tests",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+        }
+    )
+    known = consumer.list_topics(topic, PATIENCE_SECONDS).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, part, OFFSET_BEGINNING) for part in known])
+    values: dict[int, list[str]] = {part: [] for part in known}
+    ended: set[int] = set()
+    while ended != values.keys():
+        message = consumer.poll(PATIENCE_SECONDS)
+        assert message is not None, f"nothing more came: {values}"
+        if message.error() is None:
+            values[message.partition()].append(message.value().decode())
+        else:
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            ended.add(message.partition())
+    consumer.close()
+    return [values[part] for part in sorted(values)]
