@@ -6,11 +6,15 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro, to_avro
 
 from tapeline.broker import Broker
+from tapeline.errors import OperationError
+from tapeline.run.session import CONNECTORS, build_session
+from tapeline.settings import Settings
 from tests.kafka import produced
 
 SCHEMA = {
@@ -65,3 +69,15 @@ def test_an_avro_record_keeps_its_exact_price(spark: SparkSession) -> None:
     coded = rows.select(to_avro(F.struct("trade_id", "price"), schema).alias("value"))
     (found,) = coded.select(from_avro("value", schema).alias("record")).select("record.*").collect()
     assert (found.trade_id, str(found.price)) == ("t1", price)
+
+
+def test_a_running_session_that_lacks_a_connector_says_so(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert build_session(Settings(), connectors=["kafka", "avro"]) is spark
+    monkeypatch.setitem(CONNECTORS, "kafka", ("delta-storage-",))  # a jar that nobody asked for
+    with pytest.raises(OperationError, match="started Spark before it needed delta-storage"):
+        build_session(Settings(), connectors=["kafka"])
+    monkeypatch.setenv("TAPELINE_JARS", str(tmp_path))
+    with pytest.raises(OperationError, match="jars are missing: delta-storage"):
+        build_session(Settings(), connectors=["kafka"])

@@ -17,6 +17,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -92,20 +93,20 @@ class Broker:
         """End the process that holds this folder, and no other."""
         if not self._lives():
             return "was not running"
-        pid = self._own_pid()
-        os.kill(pid, signal.SIGTERM)
+        self._send(signal.SIGTERM)
         if _within(patience_seconds, lambda: not self._lives()):
             return "stopped"
-        os.kill(self._own_pid(), signal.SIGKILL)
+        self._send(signal.SIGKILL)
         if _within(patience_seconds, lambda: not self._lives()):
             return "killed"
-        raise OperationError(f"process {pid} does not end, even killed. Look at the machine.")
+        raise OperationError(f"process {self._pid()} does not end, even killed: a disk hangs?")
 
     def status(self) -> Status:
         """Whether it runs, whether it answers, and what it holds."""
+        lives = self._lives()
         port = process.port_of(self.folder)
         address = f"127.0.0.1:{port}" if port else None
-        if not self._lives():
+        if not lives:
             return Status(False, False, str(self.folder), address)
         seen = topics.look(address, ANSWER_SECONDS) if address else None
         if seen is None or seen.cluster_id != process.cluster_of(self.folder):
@@ -155,10 +156,14 @@ class Broker:
         try:
             with self._pid_file.open() as handle:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         except BlockingIOError:
             return True
+        except PermissionError:
+            raise OperationError(
+                f"{self.folder} belongs to another user. Choose another --folder."
+            ) from None
         return False
 
     def _answers(self) -> bool:
@@ -173,17 +178,21 @@ class Broker:
         text = self._pid_file.read_text().strip()
         return int(text) if text.isdecimal() else None
 
-    def _own_pid(self) -> int:
-        """The process id in the file, when the system agrees that it is this folder's Java."""
+    def _send(self, what: signal.Signals) -> None:
+        """Signal the process in the file, when the system agrees that it is this folder's Java."""
         pid = self._pid()
-        if pid is None:
+        if pid is not None and process.is_broker(pid, self.folder):
+            with suppress(ProcessLookupError):
+                os.kill(pid, what)
+        elif not self._lives():
+            return  # it ended by itself
+        elif pid is None:
             raise OperationError(f"the broker in {self.folder} is being started: try again.")
-        if not process.is_broker(pid, self.folder):
+        else:
             raise OperationError(
                 f"{self._pid_file} names process {pid}, which is another program. Find the java "
                 f"process with '{process.mark(self.folder)}' and end it yourself."
             )
-        return pid
 
     def _not_running(self) -> OperationError:
         return OperationError(

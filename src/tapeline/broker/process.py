@@ -199,7 +199,7 @@ def _said(path: Path, pattern: str) -> Iterator[str]:
     """What a pattern finds in a file that may not be there."""
     try:
         text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     yield from re.findall(pattern, text, re.MULTILINE)
 
