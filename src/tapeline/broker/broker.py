@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import signal
 import time
 from collections.abc import Callable
@@ -195,8 +196,9 @@ class Broker:
             )
 
     def _not_running(self) -> OperationError:
+        folder = shlex.quote(str(self.folder))
         return OperationError(
-            f"no broker runs in {self.folder}. Start one: tapeline broker start --folder ..."
+            f"no broker runs in {self.folder}. Start one: tapeline broker start --folder {folder}"
         )
 
 
