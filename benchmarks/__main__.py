@@ -23,6 +23,7 @@ ALL = {
     "catch_up": (1.0, 3),
     "history": (1.0, 1),
     "hundred_days": (1.0, 1),
+    "backlog": (1.0, 1),
     "corrections": (0.5, 3),
     "recovery": (0.3, 1),
     "soak": (1.0, 1),

@@ -4,6 +4,7 @@ python -m benchmarks.ours once --root DIR --drop DIR --reference DIR
 python -m benchmarks.ours live --root DIR --reference DIR          # drop into DIR/landing
 python -m benchmarks.ours batches --root DIR --drop DIR --reference DIR --batches 60
 python -m benchmarks.ours history --root DIR --drop DIR --reference DIR --days 1
+python -m benchmarks.ours grow --root DIR --drop DIR --reference DIR
 python -m benchmarks.ours soak --root DIR --drop DIR --reference DIR --batches 1000
 python -m benchmarks.ours reach --root DIR --reference DIR --batches 8  # after a kill
 """
@@ -19,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -171,22 +173,71 @@ def batches(asked: argparse.Namespace) -> None:
 def history(asked: argparse.Namespace) -> None:
     """Live batches on top of so many days of trades; the last day's files make the batches."""
     plan, settings = project(asked)
-    files = sorted(asked.drop.iterdir())
-    days = sorted({day_of(file) for file in files})
+    days = by_day(asked.drop)
     # The live day comes last; before it, so many days of history.
-    chosen = set(days[-1 - asked.days : -1])
-    link_files([file for file in files if day_of(file) in chosen], asked.root / "landing")
+    chosen = [file for files in days[-1 - asked.days : -1] for file in files]
+    link_files(chosen, asked.root / "landing")
     with Runner(plan, settings) as runner:
         runner.run_once()
         loaded = runner.flow.published_batch
-    trial = Trial(plan.pipeline, asked.root)
     live_folder = asked.root / "live"
-    link_files([file for file in files if day_of(file) == days[-1]], live_folder)
+    link_files(days[-1], live_folder)
+    trial = Trial(plan.pipeline, asked.root)
+    found = live_batches(trial, groups(live_folder, LINES_PER_BATCH), asked)
+    keys = len(trial.flow.memories["trades"].identity or ())
+    say("done", days=asked.days, loaded_batches=loaded, keys=keys, **found)
+
+
+def grow(asked: argparse.Namespace) -> None:
+    """A backlog in parts; behind 1, 10, 100 days and all, live batches of the last day."""
+    plan, settings = project(asked)
+    days = by_day(asked.drop)
+    live_folder = asked.root / "live"
+    link_files(days[-1], live_folder)
+    lines = groups(live_folder, LINES_PER_BATCH)
+    steps: list[dict[str, Any]] = []
+    for first, last in pairwise((0, 1, 10, 100, len(days) - 1)):
+        steps.append(worked_off([f for files in days[first:last] for f in files], plan, settings))
+        trial = Trial(plan.pipeline, asked.root)
+        steps[-1] |= {"days": last, **live_batches(trial, lines, asked)}
+        trial.close()
+        say("step", **steps[-1])
+    worked_off(days[-1], plan, settings)  # the whole last day: what came already is a repeat
+    rows = summary_rows(Books(plan, settings.home(plan.name)))
+    say(
+        "done",
+        steps=steps,
+        heap=settings.spark.driver_memory,
+        checksum=sums.checksum(rows),
+    )
+
+
+def worked_off(files: list[Path], plan: Plan, settings: Settings) -> dict[str, Any]:
+    """Files that wait in the drop folder, worked off: bytes, records and their rate."""
+    link_files(files, settings.project / "landing")
+    with Runner(plan, settings) as runner:
+        started = time.perf_counter()
+        published = runner.run_once()
+        seconds = time.perf_counter() - started
+    records = sum(one.records for one in published)
+    return {
+        "bytes": sum(file.stat().st_size for file in files),
+        "records": records,
+        "batches": len(published),
+        "seconds": round(seconds, 1),
+        "records_per_second": round(records / seconds),
+    }
+
+
+def live_batches(
+    trial: Trial, lines: Iterator[list[bytes]], asked: argparse.Namespace
+) -> dict[str, Any]:
+    """So many batches of 200, after a few that warm up: their times and what they read."""
     flow_ms: list[float] = []
     process = psutil.Process()
     read_before = 0
-    for lines in groups(live_folder, LINES_PER_BATCH):
-        trial.put("raw_trades", lines)
+    for some in lines:
+        trial.put("raw_trades", some)
         if len(flow_ms) == asked.warm_up:
             read_before = process.io_counters().read_chars
         started = time.perf_counter()
@@ -196,16 +247,20 @@ def history(asked: argparse.Namespace) -> None:
             break
     read = process.io_counters().read_chars - read_before
     measured = flow_ms[asked.warm_up :]
-    say(
-        "done",
-        days=asked.days,
-        loaded_batches=loaded,
-        keys=len(trial.flow.memories["trades"].identity or ()),
-        batches=len(measured),
-        flow_ms_p50=round(median(measured), 1),
-        flow_ms_p95=round(percentile(measured, 95), 1),
-        read_bytes_per_batch=read // max(1, len(measured)),
-    )
+    return {
+        "live_batches": len(measured),
+        "flow_ms_p50": round(median(measured), 1),
+        "flow_ms_p95": round(percentile(measured, 95), 1),
+        "read_bytes_per_batch": read // max(1, len(measured)),
+    }
+
+
+def by_day(drop: Path) -> list[list[Path]]:
+    """The files of every simulated day, in order."""
+    days: dict[str, list[Path]] = {}
+    for file in sorted(drop.iterdir()):
+        days.setdefault(day_of(file), []).append(file)
+    return [days[day] for day in sorted(days)]
 
 
 def day_of(file: Path) -> str:
@@ -283,6 +338,7 @@ WORK = {
     "live": live,
     "batches": batches,
     "history": history,
+    "grow": grow,
     "soak": soak,
     "reach": reach,
 }

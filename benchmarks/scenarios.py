@@ -172,6 +172,28 @@ def hundred_days(scale: float, rounds: int) -> Facts:
     return _against_history(made, 100, rounds, ("30", "60"))
 
 
+def backlog(scale: float, rounds: int) -> Facts:
+    """Is a backlog of 5 GB worked off with a heap of 2 GB, and do batches cost more behind it?"""
+    made = make("backlog", scale)
+    with environment({"TAPELINE_INTAKE_KEEP": "delete"}), fresh_root("ours-backlog") as root:
+        places = ["--root", str(root), "--drop", str(made.drop), "--reference", str(made.reference)]
+        words = ["--warm-up", "40", "--batches", "100"]
+        one = arm("benchmarks.ours", "grow", *places, *words, limit_seconds=4 * LIMIT_SECONDS)
+    right(one, made)
+    steps = one["steps"]
+    return {
+        "unit": "ms, median of a batch of 200, behind 1, 10 and 100 days of 200,000 trades",
+        "gigabytes": round(sum(step["bytes"] for step in steps) / 1e9, 2),
+        "records_per_second": [step["records_per_second"] for step in steps],
+        "flow_ms_p50": [step["flow_ms_p50"] for step in steps],
+        "ratio_10": round(steps[1]["flow_ms_p50"] / steps[0]["flow_ms_p50"], 3),
+        "ratio_100": round(steps[2]["flow_ms_p50"] / steps[0]["flow_ms_p50"], 3),
+        "peak_rss_mb": one["peak_rss_mb"],
+        "heap": one["heap"],
+        "runs": [one],
+    }
+
+
 def _against_history(made: Input, days: int, rounds: int, sizes: tuple[str, str]) -> Facts:
     warm_up, batches = sizes
     found: dict[int, list[float]] = {1: [], days: []}
@@ -359,6 +381,7 @@ QUESTIONS: dict[str, Callable[[float, int], Facts]] = {
     "catch_up": catch_up,
     "history": history,
     "hundred_days": hundred_days,
+    "backlog": backlog,
     "corrections": corrections,
     "recovery": recovery,
     "soak": soak,

@@ -20,6 +20,12 @@ BARS = {
     ],
     "history": [("ratio", "20 days of history against 1", "at most 1.25")],
     "hundred_days": [("ratio", "100 days of history against 1", "flat")],
+    "backlog": [
+        ("gigabytes", "GB of files worked off with a heap of 2 GB", "5"),
+        ("peak_rss_mb", "MB of memory at most, of all its processes", "-"),
+        ("ratio_10", "10 days of history against 1, of 200,000 trades each", "at most 1.25"),
+        ("ratio_100", "100 days of history against 1, of 200,000 trades each", "at most 1.25"),
+    ],
     "corrections": [("ratio", "of the throughput without corrections", "above 0.8")],
     "recovery": [
         ("batches", "batches until the flow is where it was", "at most 3"),
