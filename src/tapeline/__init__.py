@@ -1,6 +1,6 @@
 """Tapeline keeps the books of a stream."""
 
-from tapeline.connect import Files
+from tapeline.connect import Files, HttpPull, PostgresPull
 from tapeline.declare import (
     Pipeline,
     Snapshot,
@@ -16,8 +16,10 @@ from tapeline.settings import option
 __all__ = [
     "DeclarationError",
     "Files",
+    "HttpPull",
     "OperationError",
     "Pipeline",
+    "PostgresPull",
     "Snapshot",
     "Stream",
     "TapelineError",

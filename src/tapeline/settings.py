@@ -106,6 +106,16 @@ class ServeSettings:
 
 
 @dataclass(frozen=True)
+class PullSettings:
+    """Where one pull asks, as whom, and how much it takes."""
+
+    address: str = ""
+    secret_variable: str = ""
+    timeout_seconds: float = 30.0
+    answer_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that may differ between two machines that run the same pipeline."""
 
@@ -120,6 +130,7 @@ class Settings:
     log: LogSettings = LogSettings()
     serve: ServeSettings = ServeSettings()
     pipeline: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    pull: Mapping[str, PullSettings] = field(default_factory=dict)
 
     def home(self, pipeline: str) -> Path:
         """Where a pipeline's tables and state live."""
@@ -180,7 +191,11 @@ def load_settings(project: Path, environment: Mapping[str, str] | None = None) -
         name: {key: str(value) for key, value in section.items()}
         for name, section in said.pop("pipeline", {}).items()
     }
-    settings = _fill(Settings(project=project, pipeline=options), said, str(path))
+    pulls = {
+        name: _fill(PullSettings(), section, f"{path} [pull.{name}]")
+        for name, section in said.pop("pull", {}).items()
+    }
+    settings = _fill(Settings(project=project, pipeline=options, pull=pulls), said, str(path))
     variables = os.environ if environment is None else environment
     return _from_environment(settings, variables)
 
@@ -188,7 +203,7 @@ def load_settings(project: Path, environment: Mapping[str, str] | None = None) -
 def _fill(values: Any, said: Mapping[str, Any], where: str) -> Any:
     """A copy of a settings value with what was said; sections recurse."""
     hints = get_type_hints(type(values))
-    known = {f.name for f in fields(values)} - {"project", "pipeline"}
+    known = {f.name for f in fields(values)} - {"project", "pipeline", "pull"}
     changes: dict[str, Any] = {}
     for key, value in said.items():
         if key not in known:
@@ -233,6 +248,9 @@ def _from_environment(settings: Settings, environment: Mapping[str, str]) -> Set
             continue
         if variable.startswith(f"{PREFIX}PIPELINE_"):
             continue
+        if variable.startswith(f"{PREFIX}PULL_"):
+            settings = _pull_from_environment(settings, variable, value)
+            continue
         if variable not in names:
             hint = did_you_mean(variable, names)
             raise DeclarationError(f"environment: unknown setting {variable}.{hint}")
@@ -241,3 +259,18 @@ def _from_environment(settings: Settings, environment: Mapping[str, str]) -> Set
             said = {names[variable][0]: said}
         settings = _fill(settings, said, f"environment {variable}")
     return settings
+
+
+def _pull_from_environment(settings: Settings, variable: str, value: str) -> Settings:
+    """TAPELINE_PULL_<NAME>_<SETTING>; names of pulls may hold '_', names of settings are known."""
+    known = [item.name for item in fields(PullSettings)]
+    said = variable.removeprefix(f"{PREFIX}PULL_").lower()
+    key = next((name for name in known if said.endswith(f"_{name}")), None)
+    if key is None:
+        raise DeclarationError(
+            f"environment: unknown setting {variable}. A pull has {', '.join(known)}."
+        )
+    name = said.removesuffix(f"_{key}")
+    before = settings.pull.get(name, PullSettings())
+    filled = _fill(before, {key: value}, f"environment {variable}")
+    return replace(settings, pull={**settings.pull, name: filled})

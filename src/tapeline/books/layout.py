@@ -39,6 +39,15 @@ class Layout:
     def checkpoint(self, source: str) -> Path:
         return self.home / "checkpoints" / source
 
+    def pull(self, name: str) -> Path:
+        """Where a pull stands in the system it asks."""
+        return self.home / "pull" / f"{name}.json"
+
+    @property
+    def pull_status(self) -> Path:
+        """What a running `tapeline pull` says of itself; disposable."""
+        return self.home / "pull" / ".status.json"
+
     @property
     def commits(self) -> Path:
         return self.home / "commits"

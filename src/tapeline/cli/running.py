@@ -56,6 +56,10 @@ def plan(
         )
         for item in items.values()
     ]
+    steps += [
+        ("pull", one.name, f"{one.system.asks}, into {one.into}", str(one.where))
+        for one in found.pipeline.pulls.values()
+    ]
     for step in (*found.tables, *found.summaries):
         kind = "table" if step in found.tables else "summary"
         steps.append((kind, step.name, ", ".join(i.name for i in step.inputs), str(step.where)))
@@ -131,6 +135,9 @@ def status(
     cut = books.cut()
     facts = read_status(books.layout.status) or {"running": False, "batch": cut.batch}
     facts["bytes"] = sizes_of(books.layout, datetime.now(UTC))
+    pulling = read_status(books.layout.pull_status)
+    if pulling:
+        facts["pulling"] = pulling
     facts["totals"] = books.totals()
     if as_json:
         print_json(facts)

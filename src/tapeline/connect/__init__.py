@@ -1,5 +1,7 @@
 """Where data comes from and goes to: one module per system, pyspark only inside methods."""
 
 from tapeline.connect.files import Files
+from tapeline.connect.http_pull import HttpPull
+from tapeline.connect.postgres_pull import PostgresPull
 
-__all__ = ["Files"]
+__all__ = ["Files", "HttpPull", "PostgresPull"]

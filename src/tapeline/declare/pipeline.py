@@ -80,6 +80,16 @@ class Reference:
 
 
 @dataclass(frozen=True)
+class Pull:
+    """An outside system whose records are brought into the drop folder of a source."""
+
+    name: str
+    system: Any
+    into: str
+    where: Where
+
+
+@dataclass(frozen=True)
 class Step:
     """What tables and summaries have in common: a plain function of tables."""
 
@@ -161,6 +171,7 @@ class Pipeline:
     summaries: dict[str, Summary] = field(default_factory=dict)
     views: dict[str, View] = field(default_factory=dict)
     pages: dict[str, Page] = field(default_factory=dict)
+    pulls: dict[str, Pull] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._check_name(self.name, _caller())
@@ -181,6 +192,18 @@ class Pipeline:
         """Declare a table of facts; it is stored in versions and pinned per batch."""
         where = self._claim(name)
         self.references[name] = Reference(name, connector, where)
+
+    def pull(self, name: str, system: Any, into: str) -> None:
+        """Declare an outside system that `tapeline pull` asks for what is new.
+
+        Its records go into the drop folder of the source `into`, which takes JSON lines.
+        """
+        where = self._claim(name)
+        if name in self.pulls:
+            raise DeclarationError(
+                f"{where}: '{name}' is taken at {self.pulls[name].where}. Choose another name."
+            )
+        self.pulls[name] = Pull(name, system, into, where)
 
     def view(self, name: str, sql: str) -> None:
         """Declare one SELECT over summaries and references, valid in Spark and in DuckDB."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tapeline.declare import Pipeline, Step, Summary, Table, View
+from tapeline.declare import Pipeline, Pull, Step, Summary, Table, View
 from tapeline.errors import DeclarationError, did_you_mean
 
 
@@ -49,6 +49,8 @@ def resolve(pipeline: Pipeline) -> Plan:
             _ = source.connector.fields
         except DeclarationError as error:
             raise DeclarationError(f"{source.where}: {error}") from None
+    for pull in pipeline.pulls.values():
+        _check_pull(pipeline, pull)
     return Plan(
         pipeline,
         tuple(_ordered(pipeline)),
@@ -80,6 +82,20 @@ def _check_inputs(pipeline: Pipeline, step: Step) -> None:
         raise DeclarationError(
             f"{step.where}: {step.name}() reads {count} Streams; a step reads exactly one, and "
             "references as Snapshots."
+        )
+
+
+def _check_pull(pipeline: Pipeline, pull: Pull) -> None:
+    source = pipeline.sources.get(pull.into)
+    if source is None:
+        raise DeclarationError(
+            f"{pull.where}: pull '{pull.name}' goes into '{pull.into}', which is no source."
+            f"{did_you_mean(pull.into, pipeline.sources)}"
+        )
+    if getattr(source.connector, "format", None) not in ("json", "text"):
+        raise DeclarationError(
+            f"{pull.where}: pull '{pull.name}' brings JSON lines, but '{pull.into}' does not take "
+            "them. Declare that source as Files(..., format='json')."
         )
 
 

@@ -6,6 +6,8 @@ import os
 import signal
 
 POINTS = ("tape_decided", "tape_committed", "computed", "staged", "decided", "added", "finished")
+# of `tapeline pull`, a process of its own
+PULL_POINTS = ("pull_fetched", "pull_written", "pull_decided", "pull_delivered")
 
 
 def reach(point: str) -> None:
