@@ -13,6 +13,7 @@ from tapeline import testing
 from tapeline.run.session import CONNECTORS, build_session
 from tapeline.settings import Settings
 from tests.kafka import broker, topic  # noqa: F401 - fixtures for all tests
+from tests.postgres import Postgres, running_postgres
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SHARED = Path(__file__).parents[2] / "shared" / "data"
@@ -29,6 +30,13 @@ def spark() -> Iterator[SparkSession]:
     session = testing.spark()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A real PostgreSQL that all tests of a run share; each makes a database of its own."""
+    with running_postgres() as server:
+        yield server
 
 
 @pytest.fixture

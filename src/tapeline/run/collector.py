@@ -29,6 +29,7 @@ from tapeline.watch.notify import Notifier
 FILES_AHEAD = 1_000  # with so many files in the drop folder nothing more is fetched
 AHEAD_SECONDS = 1.0
 JITTER = 0.5  # of a wait, by lot, so that many who wait do not all come at once
+SHORTEST_SLEEP_SECONDS = 0.001
 LONGEST_SLEEP_SECONDS = 0.2
 
 Say = Callable[[str], None]
@@ -130,8 +131,7 @@ class Collector:
                 break
             if all(self._has_given_up(chore) for chore in self.chores):
                 break
-            # A signal is noticed soon, whatever there is to wait for.
-            self._stopped.wait(0 if self._ready(once) else LONGEST_SLEEP_SECONDS)
+            self._stopped.wait(self._rest_seconds())
 
     def stop(self) -> None:
         """End after the page at hand."""
@@ -183,6 +183,15 @@ class Collector:
             and not (once and self._is_done(chore))
             and not self._stopped.is_set()
         ]
+
+    def _rest_seconds(self) -> float:
+        """Until the next one is due; never long, so that a signal is noticed soon."""
+        due = min(max(chore.due, self._retry_at(chore)) for chore in self.chores)
+        return min(max(due - self._monotonic(), SHORTEST_SLEEP_SECONDS), LONGEST_SLEEP_SECONDS)
+
+    def _retry_at(self, chore: Chore) -> float:
+        incident = self._supervisor.incidents.get(chore.pull.name)
+        return incident.retry_at if incident else 0.0
 
     def _turn(self, chore: Chore) -> None:
         name = chore.pull.name
