@@ -21,6 +21,7 @@ demo: setup ## Run the demo; SECONDS=60 for a longer or shorter one
 
 test: setup ## Run the tests; ARGS="-k quarantine" is passed to pytest
 	@bash scripts/browser.sh
+	@bash scripts/postgres.sh
 	@$(PYTHON) -m pytest $(ARGS)
 
 slow: setup ## Run the drills of a minute each

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tapeline import Files, Pipeline, Snapshot, Stream, expect_or_quarantine, option
+from tapeline import Files, HttpPull, Pipeline, Snapshot, Stream, expect_or_quarantine, option
 from tapeline.trades.reference import MINOR_UNITS
 
 TRADE = """
@@ -20,6 +20,8 @@ CODES = ", ".join(f"'{code.strip().upper()}'" for code in CURRENCIES.split(","))
 
 pipeline = Pipeline("trades")
 pipeline.source("raw_trades", Files("landing/", format="json", schema=TRADE))
+# What is booked by hand is in the back office: `tapeline pull` brings it into the same folder.
+pipeline.pull("back_office", HttpPull("/trades"), into="raw_trades")
 pipeline.reference("instruments", Files("reference/instruments.csv", format="csv"))
 pipeline.reference("clients", Files("reference/clients.csv", format="csv"))
 pipeline.reference(
