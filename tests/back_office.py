@@ -28,6 +28,7 @@ class BackOffice:
         self.faults: list[str] = []
         self.asked: list[str] = []
         self.pause_seconds = 0.0
+        self.retry_after = "0.1"
         self._lock = threading.Lock()
         office = self
 
@@ -68,7 +69,7 @@ class BackOffice:
         if self.token and handler.headers.get("Authorization") != f"Bearer {self.token}":
             _answer(handler, 401, b"{}")
         elif fault in ("500", "429"):
-            _answer(handler, int(fault), b"{}", {"Retry-After": "0.1"})
+            _answer(handler, int(fault), b"{}", {"Retry-After": self.retry_after})
         elif fault == "elsewhere":
             _answer(handler, 302, b"", {"Location": "http://127.0.0.1:1/trades"})
         else:

@@ -191,13 +191,19 @@ def load_settings(project: Path, environment: Mapping[str, str] | None = None) -
         name: {key: str(value) for key, value in section.items()}
         for name, section in said.pop("pipeline", {}).items()
     }
-    pulls = {
-        name: _fill(PullSettings(), section, f"{path} [pull.{name}]")
-        for name, section in said.pop("pull", {}).items()
-    }
+    pulls = _pulls(said.pop("pull", {}), str(path))
     settings = _fill(Settings(project=project, pipeline=options, pull=pulls), said, str(path))
     variables = os.environ if environment is None else environment
     return _from_environment(settings, variables)
+
+
+def _pulls(said: Any, where: str) -> dict[str, PullSettings]:
+    found = {}
+    for name, section in said.items() if isinstance(said, Mapping) else [("NAME", said)]:
+        if not isinstance(section, Mapping):
+            raise DeclarationError(f"{where}: each pull is a section: write [pull.{name}].")
+        found[name] = _fill(PullSettings(), section, f"{where} [pull.{name}]")
+    return found
 
 
 def _fill(values: Any, said: Mapping[str, Any], where: str) -> Any:

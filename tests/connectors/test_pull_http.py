@@ -341,6 +341,37 @@ def test_it_goes_on_by_itself_when_the_system_is_back(tmp_path: Path) -> None:
         assert here.delivered() == TRADES
 
 
+@pytest.mark.parametrize(
+    ("said", "least", "most"),
+    [
+        ("120", 120, 120),
+        ("Fri, 13 Nov 2099 10:00:00 GMT", 3600, 3600),
+        ("86400", 3600, 3600),
+        ("soon", 1, 1.5),
+        ("-5", 1, 1.5),
+        ("nan", 1, 1.5),
+    ],
+)
+def test_it_waits_as_long_as_the_system_asks_for(
+    tmp_path: Path, said: str, least: float, most: float
+) -> None:
+    with BackOffice(TRADES) as office:
+        here = Project(tmp_path, office)
+        office.faults, office.retry_after = ["429"], said
+        settings = replace(load_settings(tmp_path, {}), supervise=SuperviseSettings())
+        plan = resolve(load_pipeline("pipeline.py", settings))
+        now = [0.0]
+        second = timedelta(seconds=1)
+        with Collector(plan, settings, second, here.said.append, lambda: now[0]) as collector:
+            collector._turn(collector.chores[0])
+            (incident,) = collector._supervisor.incidents.values()
+            assert least <= incident.retry_at <= most
+            now[0] = incident.retry_at - 0.01
+            assert collector._ready(once=False) == []
+            now[0] = incident.retry_at
+            assert collector._ready(once=False) == collector.chores
+
+
 def test_the_command_prints_facts_and_stops_at_a_signal(
     project: Callable[[BackOffice], Project],
 ) -> None:

@@ -18,9 +18,11 @@ from psycopg import sql
 from tapeline import DeclarationError, Files, OperationError, Pipeline, PostgresPull
 from tapeline.connect.postgres_pull import PostgresReader
 from tapeline.connect.pulling import LaterError
-from tapeline.plan import resolve
+from tapeline.plan import load_pipeline, resolve
 from tapeline.run.collector import Collector
-from tapeline.settings import PullSettings, Settings
+from tapeline.settings import PullSettings, Settings, load_settings
+from tests.back_office import TOKEN, BackOffice
+from tests.docs.pages import OPERATE, blocks, files
 from tests.postgres import PASSWORD, Postgres
 
 TRADES = """
@@ -124,11 +126,15 @@ def test_rows_come_in_order_each_once_and_exactly(office: Office, follow: Any) -
     assert pulled.read() == ["a", "b", "c"]
     office.book("d")
     assert pulled.read() == ["a", "b", "c", "d"]
-    (booked_at,) = office.desk.execute("select booked_at from trades where id = 1").fetchone() or ()
-    assert pulled.rows[0] == {
-        "id": 1,
-        "booked_at": booked_at.isoformat().replace("+00:00", "Z"),
-        "trade_id": "a",
+    office.desk.execute(
+        "insert into trades (booked_at, trade_id, quantity) "
+        "values ('2026-11-13 10:31:00.12+01', 'e', 10.50)"
+    )
+    pulled.read()
+    assert pulled.rows[-1] == {
+        "id": 5,
+        "booked_at": "2026-11-13T09:31:00.12Z",
+        "trade_id": "e",
         "quantity": "10.500000",
     }
 
@@ -287,6 +293,36 @@ def test_busy_writers_and_restarts_lose_and_double_nothing(
     assert len(files) > 1
     assert pulled == there
     assert said == []
+
+
+def test_the_example_of_the_documentation_pulls(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pipeline of operate.md: a web shop's API and its branches' database, one drop folder."""
+    monkeypatch.setenv("WEB_SHOP_TOKEN", TOKEN)
+    monkeypatch.setenv("BRANCHES_PASSWORD", PASSWORD)
+    office.desk.execute(
+        "create schema sales create table orders (number serial primary key, order_id text)"
+    )
+    office.desk.execute("insert into sales.orders (order_id) values ('b1'), ('b2')")
+    (settings_said,) = [b.text for b in blocks(OPERATE) if "[pull.web_shop]" in b.text]
+    with BackOffice([b'{"order_id": "w1"}'], token=TOKEN) as shop:
+        (tmp_path / "orders.py").write_text(files(OPERATE)["orders.py"])
+        (tmp_path / "tapeline.toml").write_text(
+            settings_said.replace("http://127.0.0.1:8080", shop.address).replace(
+                "host=127.0.0.1 port=5432 dbname=branches user=reader", office.address
+            )
+        )
+        settings = load_settings(tmp_path, {})
+        plan = resolve(load_pipeline("orders.py", settings))
+        with Collector(plan, settings, timedelta(seconds=1), print) as collector:
+            collector.run(once=True)
+            assert collector.failure is None
+    pulled = [
+        json.loads(p.read_bytes().splitlines()[0]) for p in (tmp_path / "drop").glob("*.jsonl")
+    ]
+    assert sorted(one["order_id"] for one in pulled) == ["b1", "w1"]
+    assert [one["records"] for one in collector.facts()] == [1, 2]
 
 
 def test_names_are_quoted_and_values_of_all_kinds_become_json(office: Office, follow: Any) -> None:

@@ -20,7 +20,7 @@ from tapeline.plan import load_pipeline, resolve
 from tapeline.run.session import TUNING
 from tapeline.serve.feed import Feed
 from tapeline.serve.metrics import metrics_of
-from tapeline.settings import OTHER_VARIABLES, Settings
+from tapeline.settings import OTHER_VARIABLES, PullSettings, Settings
 from tests.docs.pages import (
     CHANGELOG,
     OPERATE,
@@ -87,9 +87,18 @@ def test_every_setting_is_documented_with_its_variable_and_default(name: str, de
     text = section(OPERATE, "## Settings")
     row = re.search(rf"^\| `{re.escape(name)}` \|.*$", text, re.MULTILINE)
     assert row, name
-    if name not in ("project", "pipeline"):
+    if name not in ("project", "pipeline", "pull"):
         assert f"`TAPELINE_{name.replace('.', '_').upper()}`" in row[0]
         assert re.search(rf"\| `?{re.escape(str(default))}`? \|", row[0]), default
+
+
+@pytest.mark.parametrize(("name", "default"), list(settings_of(PullSettings())))
+def test_every_setting_of_a_pull_is_documented(name: str, default: Any) -> None:
+    text = section(OPERATE, "## Pulling from other systems")
+    row = re.search(rf"^\| `pull.<name>.{re.escape(name)}` \|.*$", text, re.MULTILINE)
+    assert row, name
+    assert f"`TAPELINE_PULL_<NAME>_{name.upper()}`" in row[0]
+    assert re.search(rf"\| `?{re.escape(str(default))}`? \|", row[0]), default
 
 
 def test_every_other_variable_is_documented() -> None:

@@ -50,3 +50,34 @@ def test_an_option_of_a_pipeline_comes_from_its_section() -> None:
     with pytest.raises(DeclarationError, match=r"no option 'windo'. Did you mean 'window'"):
         refuse_unknown_options(settings, "trades")
     activate(Settings())
+
+
+def test_a_pull_has_a_section_and_variables_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "tapeline.toml").write_text(
+        "[pull.back_office]\naddress = 'http://127.0.0.1:1'\ntimeout_seconds = 5\n"
+    )
+    variables = {
+        "TAPELINE_PULL_BACK_OFFICE_ADDRESS": "http://127.0.0.1:2",
+        "TAPELINE_PULL_LEDGER_SECRET_VARIABLE": "LEDGER_PASSWORD",
+    }
+    pulls = load_settings(tmp_path, variables).pull
+    assert pulls["back_office"].address == "http://127.0.0.1:2"
+    assert pulls["back_office"].timeout_seconds == 5.0
+    assert pulls["ledger"].secret_variable == "LEDGER_PASSWORD"
+    with pytest.raises(DeclarationError, match="A pull has address, secret_variable"):
+        load_settings(tmp_path, {"TAPELINE_PULL_LEDGER_ADRESS": "x"})
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[pull.office]\nadress = 'x'", r"\[pull.office\]: unknown setting 'adress'. Did you mean"),
+        ("[pull.office]\nanswer_bytes = 0", "must be above zero"),
+        ("[pull]\noffice = 'x'", r"write \[pull.office\]"),
+        ("pull = 1", r"write \[pull.NAME\]"),
+    ],
+)
+def test_what_is_wrong_with_a_pull_is_named(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "tapeline.toml").write_text(text)
+    with pytest.raises(DeclarationError, match=why):
+        load_settings(tmp_path, {})
