@@ -87,6 +87,9 @@ class Project:
 
     def delivered(self) -> list[bytes]:
         self.take()
+        return self.records_taken()
+
+    def records_taken(self) -> list[bytes]:
         return [record for _, content in self.taken for record in content.splitlines()]
 
 
@@ -193,6 +196,35 @@ def test_killed_at_random_moments_it_delivers_every_record_once(
                 here.take()
         here.pull()
         assert here.delivered() == TRADES
+
+
+def test_restored_books_get_again_what_is_in_no_backup(
+    project: Callable[[BackOffice], Project],
+) -> None:
+    """A backup holds what intake has taken, and neither the drop folder nor what came later."""
+    with BackOffice(TRADES[:20]) as office:
+        here = project(office)
+        here.pull()
+        here.take()
+        office.records = TRADES[:40]
+        here.pull()  # one page notices that those before it were taken; these wait
+        home = here.folder / "tapeline-data" / "office"
+        kept = (home / "pull" / "back_office.json").read_bytes()
+        in_backup = here.records_taken()
+        assert 0 < len(in_backup) < 40
+        office.records = TRADES
+        here.take()
+        here.pull()
+        assert here.delivered() == TRADES
+        (home / "pull" / "back_office.json").write_bytes(kept)
+        (home / "restored.json").write_text('{"epoch": 2}')
+        here.taken.clear()
+        here.pull()
+        again = here.delivered()
+        assert again == TRADES[-len(again) :]
+        assert in_backup + again == TRADES
+        here.pull()
+        assert here.delivered() == again
 
 
 def test_the_token_comes_from_the_environment_and_is_never_said(
@@ -317,7 +349,7 @@ def test_what_is_out_of_reach_is_tried_again_and_said_in_the_status(tmp_path: Pa
     with Collector(plan, settings, timedelta(seconds=1), here.said.append) as collector:
         collector.run(once=True)
         assert isinstance(collector.failure, LaterError)
-    status = read_status(tmp_path / "tapeline-data" / "office" / "pull" / ".status.json")
+    status = read_status(tmp_path / "tapeline-data" / "office" / "pulling.json")
     assert status is not None
     assert status["running"] is False
     (one,) = status["pulls"]

@@ -54,7 +54,7 @@ class Commits:
         self.published_batch: int = published[-1]["batch"] if published else 0
         self.published_at: datetime | None = published[-1]["at"] if published else None
         known: int = decided[-1]["epoch"] if decided else 1
-        self.epoch = max(known, _restored_epoch(folder.parent))
+        self.epoch = max(known, restored_epoch(folder.parent))
 
     @property
     def next_batch(self) -> int:
@@ -120,7 +120,7 @@ def read_tail(folder: Path) -> list[dict[str, Any]]:
     return read_commits(folder, newest_batch(folder) - 1)
 
 
-def _restored_epoch(home: Path) -> int:
+def restored_epoch(home: Path) -> int:
     """The epoch that began when these books were restored from a backup, if they were."""
     try:
         return int(json.loads(Layout(home).restored.read_text())["epoch"])

@@ -46,7 +46,7 @@ class Layout:
     @property
     def pull_status(self) -> Path:
         """What a running `tapeline pull` says of itself; disposable."""
-        return self.home / "pull" / ".status.json"
+        return self.home / "pulling.json"
 
     @property
     def commits(self) -> Path:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 RETRY_AFTER_SECONDS = 3_600.0  # an API that asks for more patience is asked again all the same
-SEEN_CURSORS = 100  # so far back an answer that leads back is noticed
+SEEN_CURSORS = 20  # so far back an answer that leads back is noticed
 LATER = (408, 425, 429)
 
 

@@ -14,6 +14,7 @@ from random import Random
 from types import TracebackType
 from typing import Any
 
+from tapeline.books.commits import restored_epoch
 from tapeline.books.layout import Layout
 from tapeline.connect.pulling import LaterError, Reader, reader_of
 from tapeline.declare import Pull
@@ -53,7 +54,7 @@ class Chore:
     def step(self) -> float | None:
         """Fetch one page and hand it over; how soon to ask again, None when all has come."""
         self.handover.finish()
-        self.full = self.handover.waiting(FILES_AHEAD) >= FILES_AHEAD
+        self.full = self.handover.files_ahead(FILES_AHEAD) >= FILES_AHEAD
         if self.full:
             return AHEAD_SECONDS
         page = self.reader.page(self.handover.stands.position)
@@ -112,7 +113,7 @@ class Collector:
         self._resources.callback(self._notifier.close)
         self._attempts = settings.supervise.attempts
         self._supervisor = Supervisor(
-            plan.name, settings.supervise, self._notifier, _now, monotonic
+            plan.name, settings.supervise, self._notifier.tell, _now, monotonic
         )
         with ExitStack() as opened:
             self.chores = [
@@ -166,9 +167,10 @@ class Collector:
         source = plan.pipeline.sources[pull.into]
         path = self._layout.pull(pull.name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = hold(path.with_suffix(".lock"), f"the pull '{pull.name}'")
+        lock = hold(path.with_name(f".lock.{pull.name}"), f"the pull '{pull.name}'")
         opened.callback(os.close, lock)
-        handover = Handover(path, settings.within(source.connector.path), pull.system.asks)
+        drop, epoch = settings.within(source.connector.path), restored_epoch(self._layout.home)
+        handover = Handover(path, drop, pull.system.asks, epoch)
         reader = reader_of(pull.name, pull.system, settings)
         opened.callback(reader.close)
         return Chore(pull, reader, handover)

@@ -5,6 +5,9 @@ and the position behind it: this decides. The page's rename to its own name is w
 and it can happen only once: a page that is decided and still has its hidden name is owed, one that
 has none was handed over, whether or not intake has taken it since. So nothing is asked for twice
 that was decided, and nothing shows in the drop folder that was not.
+
+The drop folder is in no backup. Intake's own folder is, so a page that has left the drop folder is
+in every later one. `safe` is the position behind the last such page; restored books go back to it.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -30,63 +33,66 @@ SERIES_LETTERS = 8
 class Stands:
     """Where a pull stands: what it asks, the position behind the last page, and that page's name.
 
-    `series` keeps the names of a pull that began anew apart from those of the one before.
+    `waiting` are pages that were in the drop folder when last seen, each with the position behind
+    it. `series` keeps the names of a pull that began anew apart from those of the one before.
     """
 
     asks: str
-    series: str
+    epoch: int
+    series: str = field(default_factory=lambda: uuid4().hex[:SERIES_LETTERS])
     position: Position | None = None
     page: str = ""
     files: int = 0
     records: int = 0
+    safe: Position | None = None
+    waiting: Sequence[tuple[str, Position | None]] = ()
 
 
 class Handover:
     """The pages of one pull on their way into the drop folder. One process at a time has it."""
 
-    def __init__(self, path: Path, drop: Path, asks: str) -> None:
+    def __init__(self, path: Path, drop: Path, asks: str, epoch: int) -> None:
         make_folder(path.parent)
         make_folder(drop)
         self._path = path
         self._drop = drop
-        self._owed = True
-        self.stands = self._read() or Stands(asks, uuid4().hex[:SERIES_LETTERS])
+        self._sound = False  # what is in memory is what is on disk, and nothing is owed
+        self.stands = self._read() or Stands(asks, epoch)
         if self.stands.asks != asks:
             raise OperationError(
                 f"{path} is the position of '{self.stands.asks}', but the pull asks for '{asks}' "
                 "now. Declare this one under another name; or remove that file to begin anew, and "
                 "all its records come again."
             )
+        if self.stands.epoch != epoch:
+            self._go_back(epoch)
 
     def finish(self) -> None:
-        """Hand over what is decided and still owed."""
-        if self._owed and self.stands.page:
-            hidden = self._hidden(self.stands.page)
-            if hidden.exists():
-                os.rename(hidden, self._drop / self.stands.page)
-                sync(self._drop)
-        self._owed = False
+        """Hand over what is decided and still owed, after a start or an error."""
+        if not self._sound:
+            self.stands = self._read() or self.stands
+            sync(self._path.parent)
+            self._hand_over()
+            self._sound = True
 
     def deliver(self, lines: Sequence[bytes], position: Position | None) -> None:
         """Hand a page over, and stand behind it from now on."""
         self.finish()
         if not lines and position == self.stands.position:
             return
-        stands = replace(self.stands, position=position, page="")
+        self._sound = False
+        stands = replace(self._seen(), position=position, page="")
         if lines:
-            files = self.stands.files + 1
-            name = f"{self._path.stem}-{self.stands.series}-{files:0{DIGITS}d}.jsonl"
-            records = self.stands.records + len(lines)
-            stands = replace(stands, page=name, files=files, records=records)
-            self._write_hidden(name, lines)
+            stands = self._with_page(stands, lines)
         reach("pull_written")
-        replace_file(self._path, json.dumps(asdict(stands)).encode())
-        self.stands, self._owed = stands, True
+        replace_file(self._path, _text(stands))
         reach("pull_decided")
-        self.finish()
+        self.stands = stands
+        self._hand_over()
+        self._sound = True
         reach("pull_delivered")
 
-    def waiting(self, most: int) -> int:
+    def files_ahead(self, most: int) -> int:
         """Files in the drop folder that nobody has taken yet, as far as `most`."""
         count = 0
         with os.scandir(self._drop) as entries:
@@ -96,13 +102,44 @@ class Handover:
                     break
         return count
 
-    def _write_hidden(self, name: str, lines: Sequence[bytes]) -> None:
-        # A page that was never decided has left the same name behind: it is written over.
+    def _hand_over(self) -> None:
+        hidden = self._hidden(self.stands.page)
+        if self.stands.page and hidden.exists():
+            os.rename(hidden, self._drop / self.stands.page)
+            sync(self._drop)
+
+    def _with_page(self, stands: Stands, lines: Sequence[bytes]) -> Stands:
+        """Write a page under its hidden name. One that was never decided is written over."""
+        files = stands.files + 1
+        name = f"{self._path.stem}-{stands.series}-{files:0{DIGITS}d}.jsonl"
         with self._hidden(name).open("wb") as file:
             file.writelines(line + b"\n" for line in lines)
             file.flush()
             os.fsync(file.fileno())
         sync(self._drop)
+        waiting = (*stands.waiting, (name, stands.position))
+        records = stands.records + len(lines)
+        return replace(stands, page=name, files=files, records=records, waiting=waiting)
+
+    def _seen(self) -> Stands:
+        """Where it stands, with the pages forgotten that have left the drop folder, in order."""
+        safe, waiting = self.stands.safe, list(self.stands.waiting)
+        while waiting and not (self._drop / waiting[0][0]).exists():
+            safe = waiting.pop(0)[1]
+        return replace(self.stands, safe=safe, waiting=waiting)
+
+    def _go_back(self, epoch: int) -> None:
+        """The books were restored from a backup: what may not be in it comes again."""
+        self._hidden(self.stands.page).unlink(missing_ok=True)
+        stands = Stands(self.stands.asks, epoch)
+        self.stands = replace(
+            stands,
+            position=self.stands.safe,
+            safe=self.stands.safe,
+            files=self.stands.files,
+            records=self.stands.records,
+        )
+        replace_file(self._path, _text(self.stands))
 
     def _hidden(self, name: str) -> Path:
         return self._drop / f".{name}.part"
@@ -110,11 +147,16 @@ class Handover:
     def _read(self) -> Stands | None:
         try:
             said: dict[str, Any] = json.loads(self._path.read_bytes())
+            said["waiting"] = tuple((name, position) for name, position in said["waiting"])
             return Stands(**said)
         except FileNotFoundError:
             return None
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, KeyError):
             raise OperationError(
                 f"{self._path} is damaged. Restore it from a backup; or remove it to begin anew, "
                 "and all its records come again."
             ) from None
+
+
+def _text(stands: Stands) -> bytes:
+    return json.dumps(asdict(stands)).encode()

@@ -22,7 +22,8 @@ from tapeline.errors import OperationError
 from tapeline.run.lock import WriterLock, holder
 
 # Not part of the books: each is made anew, or belongs to one process or one machine.
-LEFT_OUT = {"checkpoints", "snapshots", "log", "status.json", "audited.json", "paused.json"}
+LEFT_OUT = {"checkpoints", "snapshots", "log", "status.json", "pulling.json", "audited.json",
+            "paused.json"}  # fmt: skip
 ARCHIVES = {"archive", "rejected"}
 # Everything else is written once, or replaced as a whole: a link is as good as a copy.
 APPENDED = {".jsonl"}
