@@ -365,6 +365,12 @@ def test_only_the_columns_that_were_named_come(office: Office, follow: Any) -> N
     assert pulled.rows == [{"trade_id": "a"}]
 
 
+def test_a_view_can_be_pulled(office: Office, follow: Any) -> None:
+    office.desk.execute("create view booked as select id, upper(trade_id) as trade_id from trades")
+    office.book("a", "b")
+    assert follow(PostgresPull("booked", "id")).read() == ["A", "B"]
+
+
 def test_a_page_is_cut_at_its_bytes_and_never_inside_a_value(office: Office, follow: Any) -> None:
     office.book("a", "b", "c", "d")
     size = len(follow().reader.page(None).lines[0])

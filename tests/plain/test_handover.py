@@ -25,7 +25,6 @@ class Trouble:
     def __init__(self, fails: int, dies: int) -> None:
         self.count = 0
         self._fails, self._dies = fails, dies
-        self._fsync = os.fsync
 
     def __call__(self, handle: int) -> None:
         self.count += 1
@@ -36,7 +35,6 @@ class Trouble:
             raise DiedError
         if self.count == self._fails:
             raise OSError(5, "Input/output error")
-        self._fsync(handle)
 
 
 class Desk:

@@ -86,6 +86,11 @@ def _check_inputs(pipeline: Pipeline, step: Step) -> None:
 
 
 def _check_pull(pipeline: Pipeline, pull: Pull) -> None:
+    if not hasattr(pull.system, "reader"):
+        raise DeclarationError(
+            f"{pull.where}: pull '{pull.name}' asks {type(pull.system).__name__}, which cannot be "
+            "asked. Give HttpPull(...) or PostgresPull(...)."
+        )
     source = pipeline.sources.get(pull.into)
     if source is None:
         raise DeclarationError(
