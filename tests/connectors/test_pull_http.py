@@ -358,6 +358,28 @@ def test_what_is_out_of_reach_is_tried_again_and_said_in_the_status(tmp_path: Pa
     assert len(here.said) == 3
 
 
+def test_one_system_in_trouble_does_not_hold_up_the_other(tmp_path: Path) -> None:
+    with BackOffice(TRADES, token=TOKEN) as closed, BackOffice(TRADES) as office:
+        here = Project(tmp_path, closed)
+        more = PIPELINE.splitlines()[-1].replace("back_office", "front_office")
+        (tmp_path / "pipeline.py").write_text(f"{PIPELINE}{more}\n")
+        variables = {
+            "TAPELINE_PULL_FRONT_OFFICE_ADDRESS": office.address,
+            "TAPELINE_SUPERVISE_ATTEMPTS": "2",
+        }
+        settings = load_settings(tmp_path, variables)
+        plan = resolve(load_pipeline("pipeline.py", settings))
+        with Collector(plan, settings, timedelta(milliseconds=10), here.said.append) as collector:
+            collector.run(once=True)
+            assert here.delivered() == TRADES
+            assert "answered 401" in str(collector.failure)
+            collector._say = lambda text: collector.stop() if "given up" in text else None
+            collector.run()
+            back, front = collector.facts()
+            assert back["incident"]["given_up"] is True
+            assert front["incident"] is None
+
+
 def test_it_goes_on_by_itself_when_the_system_is_back(tmp_path: Path) -> None:
     with BackOffice(TRADES) as office:
         here = Project(tmp_path, office)
@@ -399,9 +421,9 @@ def test_it_waits_as_long_as_the_system_asks_for(
             (incident,) = collector._supervisor.incidents.values()
             assert least <= incident.retry_at <= most
             now[0] = incident.retry_at - 0.01
-            assert collector._ready(once=False) == []
+            assert not collector._is_due(collector.chores[0])
             now[0] = incident.retry_at
-            assert collector._ready(once=False) == collector.chores
+            assert collector._is_due(collector.chores[0])
 
 
 def test_the_command_prints_facts_and_stops_at_a_signal(

@@ -30,7 +30,6 @@ from tapeline.watch.notify import Notifier
 FILES_AHEAD = 1_000  # with so many files in the drop folder nothing more is fetched
 AHEAD_SECONDS = 1.0
 JITTER = 0.5  # of a wait, by lot, so that many who wait do not all come at once
-SHORTEST_SLEEP_SECONDS = 0.001
 LONGEST_SLEEP_SECONDS = 0.2
 
 Say = Callable[[str], None]
@@ -124,15 +123,12 @@ class Collector:
     def run(self, once: bool = False) -> None:
         """Pull until stopped; once: until every system has given what it has, or fails."""
         self._write(running=True)
-        while not self._stopped.is_set():
-            for chore in self._ready(once):
-                self._turn(chore)
-                self._write(running=True)
-            if once and all(self._is_done(chore) for chore in self.chores):
-                break
-            if all(self._has_given_up(chore) for chore in self.chores):
-                break
-            self._stopped.wait(self._rest_seconds())
+        while not self._stopped.is_set() and (active := self._active(once)):
+            for chore in active:
+                if self._is_due(chore):
+                    self._turn(chore)
+                    self._write(running=True)
+            self._stopped.wait(self._rest_seconds(active))
 
     def stop(self) -> None:
         """End after the page at hand."""
@@ -175,21 +171,22 @@ class Collector:
         opened.callback(reader.close)
         return Chore(pull, reader, handover)
 
-    def _ready(self, once: bool) -> list[Chore]:
-        now = self._monotonic()
+    def _active(self, once: bool) -> list[Chore]:
+        """The pulls that are neither given up nor, once, done."""
         return [
             chore
             for chore in self.chores
-            if now >= chore.due
-            and self._supervisor.may_try(chore.pull.name)
-            and not (once and self._is_done(chore))
-            and not self._stopped.is_set()
+            if not self._has_given_up(chore) and not (once and self._is_done(chore))
         ]
 
-    def _rest_seconds(self) -> float:
+    def _is_due(self, chore: Chore) -> bool:
+        due = self._monotonic() >= max(chore.due, self._retry_at(chore))
+        return due and not self._stopped.is_set()
+
+    def _rest_seconds(self, active: list[Chore]) -> float:
         """Until the next one is due; never long, so that a signal is noticed soon."""
-        due = min(max(chore.due, self._retry_at(chore)) for chore in self.chores)
-        return min(max(due - self._monotonic(), SHORTEST_SLEEP_SECONDS), LONGEST_SLEEP_SECONDS)
+        due = min(max(chore.due, self._retry_at(chore)) for chore in active)
+        return min(max(due - self._monotonic(), 0.0), LONGEST_SLEEP_SECONDS)
 
     def _retry_at(self, chore: Chore) -> float:
         incident = self._supervisor.incidents.get(chore.pull.name)
