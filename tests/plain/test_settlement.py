@@ -344,7 +344,7 @@ def test_with_several_markets_instruments_and_days_name_their_zone(tmp_path):
         ("XBOM", "Asia/Kolkata"), ("XETR", "Europe/Berlin"), ("XPAR", "Europe/Berlin"),
         ("XAMS", "Europe/Berlin"),
     }  # fmt: skip
-    days = {(row["zone"], row["day"]): row for row in rows(tmp_path / "market_days.csv")}
+    days = {(row["zone"], row["day"]): row for row in rows(tmp_path / "market_days_by_zone.csv")}
     assert len(days) == 3 * 366
     assert days["Asia/Kolkata", "2024-02-19"]["starts_at"] == "2024-02-18T18:30:00Z"
     assert days["Europe/Berlin", "2024-03-31"]["ends_at"] == "2024-03-31T22:00:00Z"  # 23 hours

@@ -94,7 +94,7 @@ def test_options_reach_the_pages(tmp_path: Path) -> None:
     )
     said = {
         "TAPELINE_PIPELINE_TRADES_MARKETS": "IN,US",
-        "TAPELINE_PIPELINE_TRADES_CLIENT_DUE": "no",
+        "TAPELINE_PIPELINE_TRADES_CLIENT_DUE": "yes",
     }
 
     def run(**environment: str) -> Any:
@@ -108,7 +108,8 @@ def test_options_reach_the_pages(tmp_path: Path) -> None:
 
     out = run(**said).stdout
     assert re.search(r"'zone': 'Asia/Kolkata'.*'main_currency': 'INR'", out)
-    assert "client_due" not in out
+    assert "'settlement_due', 'client_due']" in out
+    assert "'trade_summary', 'settlement_due']" in run().stdout
     both = run(**said, TAPELINE_PIPELINE_TRADES_MAIN_CURRENCY="USD").stdout
     assert "'main_currency': 'USD'" in both
     wrong = run(TAPELINE_PIPELINE_TRADES_CLIENT_DUE="maybe")

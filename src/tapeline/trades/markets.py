@@ -117,6 +117,7 @@ GB = Market("GB", "Europe/London", "GBP", (Venue("XLON", "XLON", "GB", "0.001"),
 CH = Market("CH", "Europe/Zurich", "CHF", (Venue("XSWX", "XSWX", "CH", "0.02"),), EUROPEAN_CYCLES)
 
 MARKETS = {market.name: market for market in (US, IN, EU, GB, CH)}
+HOME = (US,)  # unless others are chosen
 VENUES = {venue.code: (market, venue) for market in MARKETS.values() for venue in market.venues}
 
 

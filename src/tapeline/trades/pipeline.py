@@ -16,7 +16,7 @@ from tapeline import (
     expect_or_quarantine,
     option,
 )
-from tapeline.trades.markets import chosen
+from tapeline.trades.markets import HOME, chosen
 from tapeline.trades.reference import MINOR_UNITS
 
 TRADE = """
@@ -29,18 +29,26 @@ CURRENCIES = option("trades.currencies", ",".join(sorted(MINOR_UNITS)))
 MARKETS = chosen()
 ZONE = option("trades.zone", MARKETS[0].zone)
 MAIN_CURRENCY = option("trades.main_currency", MARKETS[0].currency)
-CLIENT_DUE = option("trades.client_due", "yes")
+CLIENT_DUE = option("trades.client_due", "no")  # one more Spark job and two tables per batch
 if CLIENT_DUE not in ("yes", "no"):
     raise DeclarationError(f"trades.client_due must be yes or no, not '{CLIENT_DUE}'.")
 CODES = ", ".join(f"'{code.strip().upper()}'" for code in CURRENCIES.split(","))
 
-MARKET_DAY = "day date, starts_at timestamp, ends_at timestamp"
-SAME_ZONE = ""
-# With several markets, the currency of each has the days of that market, all others those at home.
-if len(MARKETS) > 1:
-    MARKET_DAY += ", zone string"
-    whens = " ".join(f"when '{market.currency}' then '{market.zone}'" for market in MARKETS)
-    SAME_ZONE = f"and market_days.zone = case windows.currency {whens} else '{MARKETS[0].zone}' end"
+# The currency of each market has the days of that market, all other currencies those at home.
+ZONE_OF = " ".join(f"when '{market.currency}' then '{market.zone}'" for market in MARKETS)
+SAME_ZONE = f"and market_days.zone = case windows.currency {ZONE_OF} else '{MARKETS[0].zone}' end"
+DAYS = Files(
+    "reference/market_days_by_zone.csv",
+    format="csv",
+    schema="day date, starts_at timestamp, ends_at timestamp, zone string",
+)
+if MARKETS == HOME:
+    SAME_ZONE = ""
+    DAYS = Files(
+        "reference/market_days.csv",
+        format="csv",
+        schema="day date, starts_at timestamp, ends_at timestamp",
+    )
 
 pipeline = Pipeline("trades")
 pipeline.source("raw_trades", Files("landing/", format="json", schema=TRADE))
@@ -58,10 +66,7 @@ pipeline.reference(
         schema="venue string, trade_date date, settlement_id string, settles_on date",
     ),
 )
-pipeline.reference(
-    "market_days",
-    Files("reference/market_days.csv", format="csv", schema=MARKET_DAY),
-)
+pipeline.reference("market_days", DAYS)
 
 
 @pipeline.table(

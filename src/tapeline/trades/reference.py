@@ -17,13 +17,11 @@ from pathlib import Path
 from zlib import crc32
 from zoneinfo import ZoneInfo
 
-from tapeline.trades.markets import US, Market, market_of
+from tapeline.trades.markets import HOME, US, Market, market_of
 from tapeline.trades.settlement import settlements
 
 INSTRUMENTS_LIMIT = 10_000
 CLIENTS_LIMIT = 1_000_000
-
-HOME = (US,)
 
 # ISO 4217 minor units of the currencies that the report can meet.
 MINOR_UNITS = {
@@ -79,12 +77,14 @@ def write_reference(
         raise ValueError(f"the first year, {first_year}, lies after the last one, {last_year}")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
+    # Under another name, since files are left alone: days at home are not those of other markets.
+    days = "market_days.csv" if tuple(markets) == HOME else "market_days_by_zone.csv"
     makers: dict[str, Callable[[], list[Sequence[str]]]] = {
         "instruments.csv": lambda: instrument_rows(make_instruments(instruments, markets)),
         "clients.csv": lambda: client_rows(clients),
         "currencies.csv": currency_rows,
         "settlement_calendar.csv": lambda: settlement_rows(first_year, last_year, markets),
-        "market_days.csv": lambda: market_day_rows(first_year, last_year, markets),
+        days: lambda: market_day_rows(first_year, last_year, markets),
     }
     missing = [name for name in makers if not (target / name).exists()]
     for name in missing:
@@ -180,16 +180,16 @@ def market_day_rows(
 ) -> list[Sequence[str]]:
     """When each day of a market's begins and ends, in UTC: days need zones, windows do not.
 
-    With several markets the zone is named too.
+    The zone is named unless the market is the one at home.
     """
     columns = ("day", "starts_at", "ends_at")
-    several = len(markets) > 1
-    rows: list[Sequence[str]] = [(*columns, "zone") if several else columns]
+    abroad = tuple(markets) != HOME
+    rows: list[Sequence[str]] = [(*columns, "zone") if abroad else columns]
     for zone in dict.fromkeys(market.zone for market in markets):
         day = date(first_year, 1, 1)
         while day.year <= last_year:
             after = day + timedelta(days=1)
-            named = (zone,) if several else ()
+            named = (zone,) if abroad else ()
             rows.append((str(day), _midnight(day, zone), _midnight(after, zone), *named))
             day = after
     return rows
