@@ -10,12 +10,8 @@ from typing import Any
 import pytest
 
 from tapeline.books import Books
-from tapeline.declare import Pipeline
 from tapeline.drill import trade_differences
-from tapeline.plan import load_pipeline
-from tapeline.settings import Settings
 from tapeline.testing import Trial
-from tapeline.trades import pipeline as declared
 from tapeline.trades.delivery import write_truth
 from tapeline.trades.lines import line
 from tapeline.trades.markets import named
@@ -23,15 +19,10 @@ from tapeline.trades.reference import make_instruments, read_instruments, write_
 from tapeline.trades.simulator import Day, simulate
 from tapeline.watch.audit import audit
 from tapeline.watch.history import why
+from tests.brokerage import pipeline_with
 
 pytestmark = pytest.mark.usefixtures("spark")
-FILE = str(Path(declared.pages["settlement"].html).parents[1] / "pipeline.py")
 LISTED = {one.venue: one for one in make_instruments(60, named("US,IN,EU"))}
-
-
-def pipeline_with(**options: str) -> Pipeline:
-    """The trades application anew, with other options: a module is imported only once."""
-    return load_pipeline(FILE, Settings(pipeline={"trades": options}))
 
 
 def trade(trade_id: str, traded_at: str, venue: str, price: str, **more: Any) -> dict[str, Any]:

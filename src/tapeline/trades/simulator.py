@@ -106,7 +106,7 @@ class _Desk:
         market, instruments, (self.session, self.earlier) = opened
         self.place = place
         self.day = day
-        # The desk at home decides the same, whoever trades beside it.
+        # The desk at home draws as it does alone; each other one has a chance of its own.
         name = f" {market.name}" if place else ""
         self.chance = Random(f"{day.seed} {day.date}{name}")
         self.opens_seconds = int((self.session.opens_at - midnight).total_seconds())
