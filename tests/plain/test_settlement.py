@@ -10,7 +10,7 @@ import pytest
 
 from tapeline import DeclarationError
 from tapeline.trades.holidays import easter_sunday, federal_reserve, mumbai, t2
-from tapeline.trades.markets import CH, EU, GB, IN, MARKETS, US, Market, market_of, named
+from tapeline.trades.markets import CH, EU, GB, IN, KNOWN, US, Market, market_of, named
 from tapeline.trades.reference import (
     MINOR_UNITS,
     cusip_check_digit,
@@ -112,7 +112,7 @@ def test_trade_dates_that_settle_together_share_the_settlement():
     assert by_date["2024-10-10"].settlement_id == "US-2024-10-11"
 
 
-@pytest.mark.parametrize("market", MARKETS.values(), ids=MARKETS)
+@pytest.mark.parametrize("market", KNOWN.values(), ids=KNOWN)
 def test_every_calendar_date_has_one_settlement_after_it(market: Market):
     # The sessions of Bombay are listed until the end of 2026.
     first, last = date(2024, 1, 1), date(2026, 12, 29) if market is IN else date(2028, 12, 31)

@@ -112,5 +112,7 @@ def test_options_reach_the_pages(tmp_path: Path) -> None:
     assert "'trade_summary', 'settlement_due']" in run().stdout
     both = run(**said, TAPELINE_PIPELINE_TRADES_MAIN_CURRENCY="USD").stdout
     assert "'main_currency': 'USD'" in both
+    nowhere = run(TAPELINE_PIPELINE_TRADES_ZONE="Asia/Nowhere")
+    assert "trades.zone: 'Asia/Nowhere' is not a time zone" in nowhere.stderr
     wrong = run(TAPELINE_PIPELINE_TRADES_CLIENT_DUE="maybe")
     assert "trades.client_due must be yes or no, not 'maybe'" in wrong.stderr

@@ -65,6 +65,27 @@ def test_a_trade_belongs_to_the_day_of_its_own_venue(trial: Trial) -> None:
     ]  # fmt: skip
 
 
+def test_a_zone_that_nobody_knows_stops_no_batch(tmp_path: Path) -> None:
+    write_reference(tmp_path / "reference", (2024, 2024), 60, 20, named("US,IN,EU"))
+    path = tmp_path / "reference" / "instruments.csv"
+    text = path.read_text().replace("Asia/Kolkata", "Asia/Nowhere").replace("Europe/Berlin", "")
+    path.write_text(text)
+    trial = Trial(pipeline_with(markets="US,IN,EU"), tmp_path)
+    trial.feed(
+        raw_trades=[
+            trade("nowhere", "2024-02-21T03:50:00", "XNSE", "100"),
+            trade("dated", "2024-02-21T03:50:00", "XNSE", "100", trade_date="2024-02-21"),
+            trade("home", "2024-02-21T03:50:00", "XETR", "100"),
+        ]
+    )
+    (waiting,) = trial.quarantine("enriched_trades")
+    assert (waiting["trade_id"], waiting["_reasons"][0]) == (
+        "nowhere", "the calendar has a settlement",
+    )  # fmt: skip
+    dates = {row["trade_id"]: str(row["trade_date"]) for row in trial.read("enriched_trades")}
+    assert dates == {"dated": "2024-02-21", "home": "2024-02-20"}  # without a zone, New York's
+
+
 def test_india_pays_two_trade_dates_on_one_day_as_two_settlements(trial: Trial) -> None:
     trial.feed(
         raw_trades=[

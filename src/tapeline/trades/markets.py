@@ -116,9 +116,9 @@ EU = Market(
 GB = Market("GB", "Europe/London", "GBP", (Venue("XLON", "XLON", "GB", "0.001"),), EUROPEAN_CYCLES)
 CH = Market("CH", "Europe/Zurich", "CHF", (Venue("XSWX", "XSWX", "CH", "0.02"),), EUROPEAN_CYCLES)
 
-MARKETS = {market.name: market for market in (US, IN, EU, GB, CH)}
+KNOWN = {market.name: market for market in (US, IN, EU, GB, CH)}
 HOME = (US,)  # unless others are chosen
-VENUES = {venue.code: (market, venue) for market in MARKETS.values() for venue in market.venues}
+VENUES = {venue.code: (market, venue) for market in KNOWN.values() for venue in market.venues}
 
 
 def market_of(venue: str) -> Market:
@@ -130,12 +130,23 @@ def named(text: str) -> tuple[Market, ...]:
     """The markets that a text names, apart by commas, such as "US,IN,EU"."""
     names = list(dict.fromkeys(name.strip().upper() for name in text.split(",")))
     for name in names:
-        if name not in MARKETS:
+        if name not in KNOWN:
             raise DeclarationError(
-                f"trades.markets: '{name}' is not a market. Name some of {', '.join(MARKETS)}, "
+                f"trades.markets: '{name}' is not a market. Name some of {', '.join(KNOWN)}, "
                 "apart by commas; the first one is home."
             )
-    return tuple(MARKETS[name] for name in names)
+    return tuple(KNOWN[name] for name in names)
+
+
+def checked_zone(zone: str) -> str:
+    """A time zone by its name, refused if nobody knows it."""
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        raise DeclarationError(
+            f"trades.zone: '{zone}' is not a time zone such as Asia/Kolkata."
+        ) from None
+    return zone
 
 
 def chosen() -> tuple[Market, ...]:

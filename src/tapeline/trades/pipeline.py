@@ -16,7 +16,7 @@ from tapeline import (
     expect_or_quarantine,
     option,
 )
-from tapeline.trades.markets import HOME, chosen
+from tapeline.trades.markets import HOME, KNOWN, checked_zone, chosen
 from tapeline.trades.reference import MINOR_UNITS
 
 TRADE = """
@@ -27,7 +27,7 @@ TRADE = """
 WINDOW = option("trades.window", "15 minutes")
 CURRENCIES = option("trades.currencies", ",".join(sorted(MINOR_UNITS)))
 MARKETS = chosen()
-ZONE = option("trades.zone", MARKETS[0].zone)
+ZONE = checked_zone(option("trades.zone", MARKETS[0].zone))
 MAIN_CURRENCY = option("trades.main_currency", MARKETS[0].currency)
 CLIENT_DUE = option("trades.client_due", "no")  # one more Spark job and two tables per batch
 if CLIENT_DUE not in ("yes", "no"):
@@ -127,11 +127,11 @@ def enriched_trades(
     """Trades with their instrument, client, amount and settlement."""
     # A file of instruments may name the zone of each one's venue, in which its days begin.
     zoned = ["zone"] if "zone" in instruments.columns else []
+    zone = _known_zone() if zoned else ZONE
     listed = instruments.select(
         "instrument", "isin", "symbol", "venue", F.col("currency").alias("quoted_in"), *zoned
     )
     calendar = settlement_calendar.withColumnRenamed("settles_on", "calendar_settles_on")
-    zone = F.coalesce("zone", F.lit(ZONE)) if zoned else ZONE
     local_day = F.to_date(F.from_utc_timestamp("traded_at", zone))
     return (
         trades.join(listed, "instrument", "left")
@@ -264,6 +264,13 @@ def _rounded(amount: Column, minor_units: Column) -> Column:
     whole, cents, thousandths = (F.round(amount, places) for places in (0, 2, 3))
     rounded = F.when(minor_units == 0, whole).when(minor_units == 3, thousandths).otherwise(cents)
     return rounded.cast("decimal(27,4)")
+
+
+def _known_zone() -> Column:
+    """The zone of an instrument, or none: one that Spark does not know would stop every batch."""
+    known = sorted({ZONE, *(market.zone for market in KNOWN.values())})
+    zone = F.col("zone")
+    return F.when(zone.isNull(), ZONE).when(zone.isin(*known), zone)
 
 
 def _own_settlement() -> Column:
