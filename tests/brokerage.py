@@ -13,13 +13,22 @@ from typing import Any
 
 import httpx
 
+from tapeline.declare import Pipeline
 from tapeline.plan import load_pipeline
 from tapeline.settings import Settings
 from tapeline.testing import Trial
+from tapeline.trades import pipeline as declared
+from tapeline.trades.markets import named
 from tapeline.trades.reference import write_reference
 
 HOSTILE = "<img src=x onerror=\"document.title='taken'\">"
 COMMAND = [sys.executable, "-m", "tapeline"]
+FILE = str(declared.pages["settlement"].html.parents[1] / "pipeline.py")
+
+
+def pipeline_with(**options: str) -> Pipeline:
+    """The trades application anew, with other options: a module is imported only once."""
+    return load_pipeline(FILE, Settings(pipeline={"trades": options}))
 
 
 def trade(
@@ -45,13 +54,16 @@ def trade(
 
 
 class Brokerage:
-    """Books that grow when a test says so."""
+    """Books that grow when a test says so, of the trades application with some options."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **options: str) -> None:
         self.folder = folder
-        write_reference(folder / "reference", years=(2026, 2026))
-        settings = Settings(project=folder, root=folder / "books")
-        self.trial = Trial(load_pipeline("tapeline.trades", settings), folder)
+        markets = named(options.get("markets", "US"))
+        write_reference(folder / "reference", years=(2026, 2026), markets=markets)
+        lines = [f"{name} = {json.dumps(value)}" for name, value in options.items()]
+        if lines:
+            (folder / "tapeline.toml").write_text("\n".join(["[pipeline.trades]", *lines]))
+        self.trial = Trial(pipeline_with(**options), folder)
 
     def feed(self, *trades: dict[str, Any] | str | bytes) -> int:
         """One batch; gives back its number."""

@@ -26,12 +26,12 @@ from tapeline.run.runner import Runner, now
 from tapeline.settings import Settings
 from tapeline.show import readable
 from tapeline.trades.delivery import play, write_truth
+from tapeline.trades.markets import chosen
 from tapeline.trades.reference import read_instruments, write_reference
 from tapeline.trades.settlement import latest_session
 from tapeline.trades.simulator import Day, simulate
 from tapeline.watch.status import read_status
 
-MAIN_CURRENCY = "USD"
 WINDOWS_SHOWN = 14
 REFRESH_SECONDS = 0.5
 PLAIN_EVERY_SECONDS = 5.0
@@ -46,7 +46,8 @@ def play_day(
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Play a trading day into a folder; what it will send is written down first."""
-    write_reference(reference, years=(day.date.year - 1, day.date.year + 1))
+    years = (day.date.year - 1, day.date.year + 1)
+    write_reference(reference, years, markets=chosen())
     instruments = read_instruments(reference / "instruments.csv")
     truth = reference / f"truth-{day.date}-{day.seed}-{day.trades}.jsonl"
     if not truth.exists():
@@ -56,7 +57,8 @@ def play_day(
 
 def latest_day(today: date, trades: int, seed: int) -> Day:
     """The latest trading day before today: an accelerated day must not be from the future."""
-    return Day(seed=seed, date=latest_session(today), trades=trades, corrections=0.005)
+    home = chosen()[0].venues[0].code
+    return Day(seed=seed, date=latest_session(today, home), trades=trades, corrections=0.005)
 
 
 COMMAND = [sys.executable, "-m", "tapeline"]
@@ -89,6 +91,7 @@ class Demo:
         self._settings = settings
         self._console = console
         self._day = latest_day(now().date(), trades, seed)
+        self._currency = plan.pipeline.pages["trade_summary"].facts["main_currency"]
         self._stop = threading.Event()
         self._failure: TapelineError | None = None
         self._books = Books(plan, settings.home(plan.name))
@@ -98,7 +101,7 @@ class Demo:
         self._settings.project.mkdir(parents=True, exist_ok=True)
         self._console.print("[1/3] Reference data: instruments, clients, settlement calendar")
         reference = self._settings.within("reference")
-        write_reference(reference, years=(now().year - 1, now().year + 1))
+        write_reference(reference, years=(now().year - 1, now().year + 1), markets=chosen())
         self._console.print("[2/3] Starting Spark and preparing the steps (about ten seconds)")
         with Runner(self._plan, self._settings) as runner, self._served() as address:
             length = (seconds * 0.7) if seconds else DAY_SECONDS
@@ -213,13 +216,13 @@ class Demo:
             f"{state.get('records_per_second') or 0:,.0f} records/s"
         )
         counts = "   ".join(f"{k} [bold]{v:,}[/bold]" for k, v in self._counts().items())
-        shown = Group(head, counts, _windows(windows), _due(due))
+        shown = Group(head, counts, _windows(windows, self._currency), _due(due))
         if state.get("failure"):
             shown = Group(f"[red]{state['failure']}", shown)
-        return Group(Panel(shown, title=f"trade summary, {MAIN_CURRENCY}"))
+        return Group(Panel(shown, title=f"trade summary, {self._currency}"))
 
 
-def _windows(rows: list[dict[str, Any]]) -> Table:
+def _windows(rows: list[dict[str, Any]], currency: str) -> Table:
     table = Table(
         "window (UTC)", "total buy", "total sell", "net to settle", "running buy", "running sell",
         "running net", "trades",
@@ -228,7 +231,7 @@ def _windows(rows: list[dict[str, Any]]) -> Table:
         column.justify = "right"
     names = ("total_buy", "total_sell", "net_to_settle", "running_buy", "running_sell",
              "running_net", "trades")  # fmt: skip
-    main = [row for row in rows if row["currency"] == MAIN_CURRENCY]
+    main = [row for row in rows if row["currency"] == currency]
     for row in main[-WINDOWS_SHOWN:]:
         start: datetime = row["window_start"]
         table.add_row(f"{start:%Y-%m-%d %H:%M}", *[readable(row[name]) for name in names])

@@ -32,6 +32,7 @@ from tapeline.watch.status import read_status
 
 LEAST_DISK_BYTES = 2 * 1024**3
 LEAST_DISK_DAYS = 14
+CALENDARS_IN_A_TABLE = 50
 REFERENCE_DAYS = 30
 CLOCK_SLACK = timedelta(seconds=2)
 UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3}
@@ -175,18 +176,31 @@ def _references(books: Books, settings: Settings, today: date) -> Iterator[Findi
 
 
 def _last_day(table: pa.Table) -> date | None:
-    """The last day of a calendar: a table that names most of the days between its ends."""
+    """The last day of a calendar: a table that names most of the days between its ends.
+
+    Of several calendars in one table, by venue for example, the one that ends first.
+    """
     for column in table.schema:
-        if not pa.types.is_date(column.type):
+        if not pa.types.is_date(column.type) or _reach(table[column.name]) is None:
             continue
-        days = pc.unique(table[column.name].drop_null())
-        if len(days) < REFERENCE_DAYS:
-            continue
-        low, high = (one.as_py() for one in pc.min_max(days).values())
-        if len(days) > 0.6 * ((high - low).days + 1):
-            found: date = high
-            return found
+        ends = [_reach(table[column.name])]
+        for text in (field.name for field in table.schema if pa.types.is_string(field.type)):
+            values = pc.unique(table[text].drop_null())
+            if len(values) <= CALENDARS_IN_A_TABLE:
+                parts = (table.filter(pc.equal(table[text], one)) for one in values)
+                ends += [_reach(part[column.name]) for part in parts]
+        return min(end for end in ends if end is not None)
     return None
+
+
+def _reach(days: pa.ChunkedArray) -> date | None:
+    """The last of many days between which few are missing, else none."""
+    named = pc.unique(days.drop_null())
+    if len(named) < REFERENCE_DAYS:
+        return None
+    low, high = (one.as_py() for one in pc.min_max(named).values())
+    found: date = high
+    return found if len(named) > 0.6 * ((high - low).days + 1) else None
 
 
 def _tables(books: Books) -> Iterator[Finding]:

@@ -30,8 +30,9 @@ from tapeline.settings import Settings
 from tapeline.trades import oracle
 from tapeline.trades.delivery import write_truth
 from tapeline.trades.lines import line
+from tapeline.trades.markets import chosen
 from tapeline.trades.records import Day
-from tapeline.trades.reference import write_reference
+from tapeline.trades.reference import make_instruments, write_reference
 from tapeline.trades.settlement import latest_session
 from tapeline.trades.simulator import simulate
 from tapeline.watch.audit import audit
@@ -156,17 +157,18 @@ class Drill:
             files = whole + [one for one in whole if self._chance.random() < REPEATED_FILES]
             self._chance.shuffle(files)
             return files
-        write_reference(self._project / "reference", years=(2024, 2027))
+        markets = chosen()
+        write_reference(self._project / "reference", years=(2024, 2027), markets=markets)
         day = Day(
             self._asked.seed,
-            latest_session(datetime.now(UTC).date()),
+            latest_session(datetime.now(UTC).date(), markets[0].venues[0].code),
             self._asked.trades,
             duplicates=0.02,
             broken=0.01,
             late=0.03,
             corrections=0.02,
         )
-        sent = list(simulate(day))
+        sent = list(simulate(day, make_instruments(day.instruments, markets)))
         delayed = [one for one in sent if self._chance.random() < DELAYED_LINES]
         apart = {id(one) for one in delayed}
         self._chance.shuffle(delayed)
@@ -348,7 +350,32 @@ def trade_differences(books: Books, truth: Path, reference: Path) -> list[str]:
         for key in sorted({*due, *expected.due})
         if due.get(key) != expected.due.get(key)
     ]
-    return found
+    return found + client_differences(books, expected)
+
+
+def client_differences(books: Books, expected: oracle.Expected) -> list[str]:
+    """Where the clients' parts differ from the oracle's, if the books hold them."""
+    if "client_due" not in books.plan.pipeline.summaries:
+        return []
+    names = ("bought", "sold", "fees", "trades")
+    parts: dict[Any, Any] = {
+        (r["settlement_id"], r["client"], r["currency"]): tuple(r[n] for n in names)
+        for r in books.read("client_due").to_pylist()
+    }
+    totals: dict[Any, Any] = {
+        (r["settlement_id"], r["currency"]): (r["payable"], r["receivable"], r["clients"])
+        for r in books.read("client_totals").to_pylist()
+    }
+    known = {key: tuple(getattr(p, n) for n in names) for key, p in expected.clients.items()}
+    return [
+        f"{name} {key}: {ours.get(key)} is not {theirs.get(key)}"
+        for name, ours, theirs in (
+            ("client_due", parts, known),
+            ("client_totals", totals, expected.client_totals),
+        )
+        for key in sorted({*ours, *theirs})
+        if ours.get(key) != theirs.get(key)
+    ]
 
 
 COMMAND = [sys.executable, "-m", "tapeline"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
+from tapeline.trades.markets import named
+from tapeline.trades.reference import make_instruments
 from tests.brokerage import HOSTILE, Brokerage, opening_day, trade
 
 expect.set_options(timeout=20_000)
@@ -217,6 +220,39 @@ def test_the_ladder_is_broken_down_by_client(day: str, quiet: Page) -> None:
     quiet.goto(f"{day}/settlement")
     quiet.get_by_role("button", name="by client").first.click()
     expect(quiet.locator("#clients")).to_contain_text(re.compile(r"Payable [\d,.]+, receivable"))
+
+
+def test_each_market_is_shown_in_its_own_day_and_currency(
+    tmp_path: Path, spark: Any, quiet: Page
+) -> None:
+    listed = {one.venue: one.symbol for one in make_instruments(60, named("US,IN"))}
+    brokerage = Brokerage(tmp_path, markets="US,IN", client_due="yes")
+    rupees = {"instrument": listed["XNSE"], "currency": "INR"}
+    brokerage.feed(
+        trade("i1", "13 04:00", price="100", **rupees),  # still the 12th in New York
+        trade("i2", "13 09:00", price="10", **rupees),
+        trade("i3", "13 09:05", "SELL", price="30", client="C000002", **rupees),
+        trade("u1", "13 15:00", price="7", instrument=listed["XNYS"]),
+    )
+    with brokerage.served() as address:
+        quiet.goto(address)
+        expect(quiet.locator("#twin caption")).to_contain_text("USD, times of America/New_York")
+        expect(quiet.locator("#twin tbody tr")).to_have_count(1)
+        quiet.get_by_label("Currency").select_option("INR")
+        expect(quiet.locator("#twin caption")).to_contain_text("INR, times of Asia/Kolkata")
+        expect(quiet.locator("#twin tbody tr")).to_have_count(2)
+        assert cell(quiet, "09:30", 1) == "1,000.00"
+        assert cell(quiet, "14:30", 1) == "1,100.00"
+        quiet.goto(f"{address}/settlement")
+        quiet.get_by_label("Currency").select_option("INR")
+        ladder = quiet.locator("#ladder tbody tr", has_text="IN-T2026-11-13")
+        expect(ladder).to_have_count(1)
+        ladder.get_by_role("button", name="by client").click()
+        clients = quiet.locator("#clients")
+        expect(clients).to_contain_text("Payable 1,103.00, receivable 298.50, 2 clients")
+        clients.get_by_role("button", name="C000002").click()
+        expect(quiet.locator("#why")).to_contain_text("C000002")
+        expect(quiet.locator("#why tbody tr").first).to_contain_text("300.00")
 
 
 def test_a_browser_logs_in_with_the_token(fresh: Brokerage, quiet: Page) -> None:

@@ -12,6 +12,7 @@ from tapeline.books import Book, Books, Commits
 from tapeline.doctor import Finding, examine
 from tapeline.plan import load_pipeline, resolve
 from tapeline.settings import Settings
+from tapeline.trades.markets import named
 from tapeline.trades.reference import write_reference
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -44,6 +45,16 @@ def test_a_calendar_that_runs_out_is_told_in_time(settings: Settings) -> None:
     late = examined(settings, datetime(2028, 1, 20, tzinfo=UTC))
     assert late["reference market_days"].state == "ill"
     assert "reference clients" not in late  # days on which clients came are no calendar
+
+
+def test_the_calendar_of_the_venue_that_ends_first_counts(settings: Settings) -> None:
+    path = settings.project / "reference" / "settlement_calendar.csv"
+    write_reference(settings.project / "other", years=(2026, 2027), markets=named("US,IN"))
+    path.write_bytes((settings.project / "other" / "settlement_calendar.csv").read_bytes())
+    found = examined(settings)["reference settlement_calendar"]
+    assert found.words == "reaches to 2026-12-30"  # Bombay's sessions are listed until then
+    late = examined(settings, datetime(2027, 1, 20, tzinfo=UTC))
+    assert late["reference settlement_calendar"].state == "ill"
 
 
 def test_a_reference_that_is_gone_is_ill(settings: Settings) -> None:

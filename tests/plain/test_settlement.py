@@ -1,4 +1,4 @@
-"""The settlement calendar against dates that were published or can be counted by hand."""
+"""The settlement calendars against dates that were published or can be counted by hand."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from itertools import pairwise
 
 import pytest
 
+from tapeline import DeclarationError
+from tapeline.trades.holidays import easter_sunday, federal_reserve, mumbai, t2
+from tapeline.trades.markets import CH, EU, GB, IN, KNOWN, US, Market, market_of, named
 from tapeline.trades.reference import (
     MINOR_UNITS,
     cusip_check_digit,
@@ -17,8 +20,7 @@ from tapeline.trades.reference import (
     write_reference,
 )
 from tapeline.trades.settlement import (
-    bank_holidays,
-    cycle_days,
+    Settlement,
     latest_session,
     sessions,
     settlement_days,
@@ -26,9 +28,13 @@ from tapeline.trades.settlement import (
 )
 
 
-def settles(trade_date: str) -> str:
+def settlement(trade_date: str, venue: str = "XNYS") -> Settlement:
     day = date.fromisoformat(trade_date)
-    return str(next(settlements(day, day)).settles_on)
+    return next(settlements(day, day, venue))
+
+
+def settles(trade_date: str, venue: str = "XNYS") -> str:
+    return str(settlement(trade_date, venue).settles_on)
 
 
 @pytest.mark.parametrize(
@@ -106,19 +112,23 @@ def test_trade_dates_that_settle_together_share_the_settlement():
     assert by_date["2024-10-10"].settlement_id == "US-2024-10-11"
 
 
-def test_every_calendar_date_has_one_settlement_after_it():
-    first, last = date(2024, 1, 1), date(2027, 12, 31)
-    found = list(settlements(first, last))
-    assert [one.trade_date for one in found] == [
-        first + timedelta(days=days) for days in range((last - first).days + 1)
-    ]
-    paid = set(settlement_days(first, date(2028, 1, 31)))
-    for earlier, later in pairwise(found):
-        assert earlier.settles_on <= later.settles_on
-    for one in found:
-        assert one.settles_on > one.trade_date
-        assert one.settles_on in paid
-        assert one.settlement_id == f"US-{one.settles_on}"
+@pytest.mark.parametrize("market", KNOWN.values(), ids=KNOWN)
+def test_every_calendar_date_has_one_settlement_after_it(market: Market):
+    # The sessions of Bombay are listed until the end of 2026.
+    first, last = date(2024, 1, 1), date(2026, 12, 29) if market is IN else date(2028, 12, 31)
+    paid = set(settlement_days(first, date(2029, 1, 31), market))
+    for venue in market.venues:
+        found = list(settlements(first, last, venue.code))
+        assert [one.trade_date for one in found] == [
+            first + timedelta(days=days) for days in range((last - first).days + 1)
+        ]
+        for earlier, later in pairwise(found):
+            assert earlier.settles_on <= later.settles_on
+        for one in found:
+            assert one.settles_on > one.trade_date
+            assert one.settles_on in paid
+            assert one.settles_on.weekday() < 5
+            assert one.settles_on not in market.bank_holidays(one.settles_on.year)
 
 
 def test_the_part_of_a_calendar_does_not_depend_on_its_bounds():
@@ -127,14 +137,120 @@ def test_the_part_of_a_calendar_does_not_depend_on_its_bounds():
         assert whole[one.trade_date] == one
 
 
+@pytest.mark.parametrize(
+    ("trade_date", "settles_on", "why"),
+    [
+        ("2024-02-15", "2024-02-16", "an ordinary Thursday"),
+        ("2024-02-16", "2024-02-20", "the Friday before Shivaji Jayanti"),
+        ("2024-02-19", "2024-02-20", "Shivaji Jayanti itself: the exchanges trade"),
+        ("2025-03-28", "2025-04-02", "Id on Monday, and on Tuesday the banks close their books"),
+        ("2025-04-01", "2025-04-02", "the first of April itself: the exchanges trade"),
+        ("2024-09-13", "2024-09-17", "Id-E-Milad on Monday, as the brokers told their clients"),
+        ("2024-09-16", "2024-09-17", "Id-E-Milad itself"),
+        ("2024-01-19", "2024-01-23", "over a special Saturday and a holiday on Monday"),
+        ("2024-01-20", "2024-01-23", "that Saturday: a session, but nothing is paid on it"),
+        ("2023-01-25", "2023-01-30", "T+2, over Republic Day: the last trade date of it"),
+        ("2023-01-26", "2023-01-30", "Republic Day: as the next session"),
+        ("2023-01-27", "2023-01-30", "T+1: the first day of it"),
+        ("2022-06-06", "2022-06-08", "T+2 while shares went over to T+1 in groups"),
+    ],
+)
+def test_a_trade_in_india_settles_on_the_day_its_banks_pay(trade_date, settles_on, why):
+    for venue in ("XNSE", "XBOM"):
+        assert settles(trade_date, venue) == settles_on, why
+
+
+def test_two_trade_dates_paid_on_one_day_are_two_settlements_in_india():
+    friday, monday = settlement("2024-02-16", "XNSE"), settlement("2024-02-19", "XNSE")
+    assert str(friday.settles_on) == str(monday.settles_on) == "2024-02-20"
+    assert (friday.settlement_id, monday.settlement_id) == ("IN-T2024-02-16", "IN-T2024-02-19")
+    weekend = settlement("2024-02-17", "XNSE")
+    assert weekend.settlement_id == "IN-T2024-02-19"  # as the next session
+
+
+def test_the_schedule_that_bombay_published_for_september_2025_is_met():
+    schedule = "09-01>09-02 09-02>09-03 09-03>09-04 09-04>09-09 09-05>09-09 09-08>09-10 09-09>09-10"
+    for pair in schedule.split():
+        trade_date, settles_on = pair.split(">")
+        assert settles(f"2025-{trade_date}", "XBOM") == f"2025-{settles_on}"
+
+
+@pytest.mark.parametrize("venue", ["XETR", "XPAR", "XAMS", "XLON", "XSWX"])
+def test_europes_change_to_one_day_makes_a_double_settlement_day(venue):
+    name = market_of(venue).name
+    dates = ("2027-10-07", "2027-10-08", "2027-10-09", "2027-10-11", "2027-10-12")
+    assert [settles(day, venue) for day in dates] == [
+        "2027-10-11", "2027-10-12", "2027-10-12", "2027-10-12", "2027-10-13",
+    ]  # fmt: skip
+    friday, monday = settlement("2027-10-08", venue), settlement("2027-10-11", venue)
+    assert friday.settlement_id == monday.settlement_id == f"{name}-2027-10-12"
+
+
+@pytest.mark.parametrize(
+    ("venue", "trade_date", "settles_on", "why"),
+    [
+        ("XETR", "2026-04-01", "2026-04-07", "T+2 over Good Friday and Easter Monday"),
+        ("XLON", "2026-04-01", "2026-04-07", "and in London"),
+        ("XETR", "2026-04-29", "2026-05-04", "T+2 over the first of May"),
+        ("XLON", "2026-04-29", "2026-05-01", "which is a day like others in London"),
+        ("XLON", "2026-04-30", "2026-05-05", "where the first Monday of May is none"),
+        ("XSWX", "2026-04-29", "2026-05-04", "Zurich keeps the first of May"),
+        ("XSWX", "2026-05-13", "2026-05-18", "and Ascension Day"),
+        ("XETR", "2026-05-13", "2026-05-15", "which Frankfurt does not"),
+        ("XETR", "2026-12-22", "2026-12-24", "Christmas Eve: no session in Frankfurt, T2 is open"),
+        ("XPAR", "2026-12-24", "2026-12-29", "a session in Paris, paid after the holidays"),
+        ("XETR", "2026-12-24", "2026-12-30", "none in Frankfurt: as the 28th"),
+        ("XETR", "2028-04-13", "2028-04-18", "T+1 over Easter"),
+        ("XLON", "2022-09-15", "2022-09-20", "the funeral of a queen closed exchange and banks"),
+        ("XETR", "2024-05-28", "2024-05-30", "the American change is not Europe's"),
+    ],
+)
+def test_a_trade_in_europe_settles_by_its_own_markets_holidays(venue, trade_date, settles_on, why):
+    assert settles(trade_date, venue) == settles_on, why
+
+
+def test_t2_closes_on_six_days_of_which_easter_moves():
+    assert [str(easter_sunday(year)) for year in (1999, 2008, 2011, 2024, 2026, 2038)] == [
+        "1999-04-04", "2008-03-23", "2011-04-24", "2024-03-31", "2026-04-05", "2038-04-25",
+    ]  # fmt: skip
+    assert sorted(map(str, t2(2025))) == [
+        "2025-01-01", "2025-04-18", "2025-04-21", "2025-05-01", "2025-12-25", "2025-12-26",
+    ]  # fmt: skip
+
+
+def test_indias_banks_close_on_weekdays_that_are_sessions_or_none():
+    assert date(2024, 2, 19) in mumbai(2024)
+    assert date(2023, 2, 19) not in mumbai(2023)  # a Sunday
+    for year in (2024, 2025, 2026):
+        traded = {one.date for one in sessions(date(year, 1, 1), date(year, 12, 31), "XNSE")}
+        # One day of elections closed the exchanges too, which the library may learn.
+        assert mumbai(year) - {date(2026, 1, 15)} <= traded
+
+
+def test_sessions_that_nobody_knows_have_no_settlement():
+    found = list(settlements(date(2026, 12, 1), date(2027, 1, 31), "XBOM"))
+    assert str(found[-1].trade_date) == "2026-12-30"  # paid on the last day that is known
+    assert list(settlements(date(2027, 1, 1), date(2027, 1, 31), "XBOM")) == []
+
+
+def test_markets_are_chosen_by_name():
+    assert named("us, in,EU,US") == (US, IN, EU)
+    with pytest.raises(DeclarationError, match="'USA' is not a market"):
+        named("USA")
+    assert market_of("XTKS") is US
+    assert {market.currency for market in (US, IN, EU, GB, CH)} == {
+        "USD", "INR", "EUR", "GBP", "CHF",
+    }  # fmt: skip
+
+
 def test_the_federal_reserve_keeps_eleven_holidays_but_not_on_fridays_before_saturdays():
-    assert len(bank_holidays(2025)) == 11
-    assert date(2026, 7, 3) not in bank_holidays(2026)
-    assert date(2023, 1, 2) in bank_holidays(2023)  # New Year on a Sunday
-    assert date(2021, 6, 18) not in bank_holidays(2021)
-    assert date(2026, 6, 19) in bank_holidays(2026)
-    assert date(2026, 5, 25) in bank_holidays(2026)
-    assert date(2026, 10, 12) in bank_holidays(2026)
+    assert len(federal_reserve(2025)) == 11
+    assert date(2026, 7, 3) not in federal_reserve(2026)
+    assert date(2023, 1, 2) in federal_reserve(2023)  # New Year on a Sunday
+    assert date(2021, 6, 18) not in federal_reserve(2021)
+    assert date(2026, 6, 19) in federal_reserve(2026)
+    assert date(2026, 5, 25) in federal_reserve(2026)
+    assert date(2026, 10, 12) in federal_reserve(2026)
 
 
 def test_an_early_close_is_a_session_of_three_and_a_half_hours():
@@ -152,7 +268,9 @@ def test_the_latest_session_lies_before_today():
 def test_dates_before_the_known_cycles_are_refused():
     with pytest.raises(ValueError, match="1996"):
         next(settlements(date(1990, 1, 1), date(1990, 1, 2)))
-    assert [cycle_days(date(year, 1, 2)) for year in (2010, 2020, 2026)] == [3, 2, 1]
+    with pytest.raises(ValueError, match="2015 are not known in EU"):
+        next(settlements(date(2014, 12, 1), date(2014, 12, 2), "XETR"))
+    assert [US.cycle_days(date(year, 1, 2)) for year in (2010, 2020, 2026)] == [3, 2, 1]
 
 
 def test_check_digits_are_those_of_real_securities():
@@ -171,6 +289,21 @@ def test_instruments_have_right_check_digits_and_several_currencies():
     assert currencies.count("USD") == 475
     assert set(currencies) == {"USD", "EUR", "GBP", "JPY"}
     assert make_instruments(40) == instruments[:40]
+
+
+def test_instruments_of_several_markets_stand_side_by_side():
+    markets = (US, IN, EU, GB, CH)
+    instruments = make_instruments(500, markets)
+    assert make_instruments(40, markets) == instruments[:40]
+    assert len({text for one in instruments for text in one.spellings}) == 1000
+    for place, market in enumerate(markets):
+        own = instruments[place :: len(markets)]
+        assert {one.venue for one in own} == {venue.code for venue in market.venues}
+        for one in own:
+            assert isin_check_digit(one.isin[:-1]) == int(one.isin[-1])
+            assert market is US or one.currency == market.currency
+    countries = {one.isin[:2] for one in instruments if one.currency == "EUR"}
+    assert countries >= {"DE", "FR", "NL"}
 
 
 def rows(path):
@@ -201,6 +334,28 @@ def test_the_settlement_calendar_holds_every_venue_and_date_once(tmp_path):
     assert len(calendar) == len(rows(tmp_path / "settlement_calendar.csv")) == 2 * 730
     assert calendar["XNAS", "2026-11-13"]["settlement_id"] == "US-2026-11-16"
     assert {one.venue for one in make_instruments(50)} == {"XNYS", "XNAS"}
+
+
+def test_with_several_markets_instruments_and_days_name_their_zone(tmp_path):
+    write_reference(tmp_path, (2024, 2024), instruments=50, clients=20, markets=(US, IN, EU))
+    zones = {(row["venue"], row["zone"]) for row in rows(tmp_path / "instruments.csv")}
+    assert zones == {
+        ("XNYS", "America/New_York"), ("XNAS", "America/New_York"), ("XNSE", "Asia/Kolkata"),
+        ("XBOM", "Asia/Kolkata"), ("XETR", "Europe/Berlin"), ("XPAR", "Europe/Berlin"),
+        ("XAMS", "Europe/Berlin"),
+    }  # fmt: skip
+    days = {(row["zone"], row["day"]): row for row in rows(tmp_path / "market_days_by_zone.csv")}
+    assert len(days) == 3 * 366
+    assert days["Asia/Kolkata", "2024-02-19"]["starts_at"] == "2024-02-18T18:30:00Z"
+    assert days["Europe/Berlin", "2024-03-31"]["ends_at"] == "2024-03-31T22:00:00Z"  # 23 hours
+    calendar = {
+        (row["venue"], row["trade_date"]): row["settlement_id"]
+        for row in rows(tmp_path / "settlement_calendar.csv")
+    }
+    assert len(calendar) == 7 * 366
+    assert calendar["XNSE", "2024-02-16"] == "IN-T2024-02-16"
+    assert calendar["XPAR", "2024-02-16"] == "EU-2024-02-20"
+    assert calendar["XNAS", "2024-02-16"] == "US-2024-02-21"  # T+2, Washington's birthday
 
 
 def test_the_same_call_writes_the_same_bytes_and_leaves_a_users_file_alone(tmp_path):

@@ -18,6 +18,7 @@ import pytest
 from tapeline.trades.delivery import play, write_files, write_truth
 from tapeline.trades.faults import KINDS
 from tapeline.trades.lines import line
+from tapeline.trades.markets import market_of, named
 from tapeline.trades.oracle import Reference, expect, read_truth, window_start
 from tapeline.trades.reference import make_instruments, write_reference
 from tapeline.trades.simulator import Day, simulate
@@ -321,6 +322,40 @@ def test_progress_of_another_day_is_refused(tmp_path):
     play(replace(DAY, trades=10), tmp_path, 1, timer.sleep, timer.clock)
     with pytest.raises(ValueError, match="belongs to another day"):
         play(DAY, tmp_path, 1, timer.sleep, timer.clock)
+
+
+def test_each_market_trades_in_its_own_hours(tmp_path):
+    markets = named("US,IN,EU,GB,CH")
+    instruments = make_instruments(100, markets)
+    sent = list(simulate(replace(DAY, late=0, broken=0), instruments))
+    offsets = [one.offset_seconds for one in sent]
+    assert offsets == sorted(offsets)
+    assert len({one.trade_id for one in sent}) == DAY.trades
+    venues = {text: one.venue for one in instruments for text in one.spellings}
+    hours = {
+        "US": ("14:30", "21:00"), "IN": ("03:45", "10:00"), "EU": ("08:00", "16:30"),
+        "GB": ("08:00", "16:30"), "CH": ("08:00", "16:30"),
+    }  # fmt: skip
+    for name, (opens, closes) in hours.items():
+        own = [s for s in sent if market_of(venues[s.instrument]).name == name]
+        assert len({one.trade_id for one in own}) == DAY.trades // 5
+        assert min(one.traded_at for one in own).isoformat()[:16] >= f"2026-11-13T{opens}"
+        assert max(one.traded_at for one in own).isoformat()[:16] < f"2026-11-13T{closes}"
+    timer = Timer()
+    assert play(DAY, tmp_path, 10, timer.sleep, timer.clock, instruments) > DAY.trades
+    expected = Counter(line(one) for one in simulate(DAY, instruments))
+    assert delivered(tmp_path) == expected
+
+
+def test_a_market_on_holiday_does_not_trade_unless_it_is_home():
+    thanksgiving = replace(DAY, date=date(2026, 11, 26), trades=200, late=0)
+    ids = {one.trade_id for one in simulate(thanksgiving, make_instruments(40, named("IN,US")))}
+    assert len(ids) == 200
+    assert not any("-US-" in trade_id for trade_id in ids)
+    with pytest.raises(
+        ValueError, match="2026-11-26 is no session; the one before it is 2026-11-25"
+    ):
+        list(simulate(thanksgiving, make_instruments(40, named("US,IN"))))
 
 
 def test_the_oracle_accounts_for_every_record(sents, tmp_path):

@@ -139,6 +139,29 @@ def test_from_a_dropped_file_to_a_report_and_a_trial_balance(shop: Path) -> None
     assert "missing or damaged" in gone.stderr
 
 
+def test_a_simulated_day_has_the_markets_of_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "tapeline.toml").write_text('[pipeline.trades]\nmarkets = "IN,EU"\n')
+    day = ("--trades", "60", "--seconds", "0.5", "--day", "2026-11-26", "--json")
+    done = tapeline(tmp_path, "simulate", *day)
+    assert json.loads(done.stdout)["records"] >= 60, done.stderr
+    lines = [
+        json.loads(line)
+        for path in (tmp_path / "landing").glob("*.jsonl")
+        for line in path.read_bytes().splitlines()
+        if line.startswith(b'{"trade_id"') and line.endswith(b"}")
+    ]
+    # Thanksgiving: New York is closed, which is no one's concern here.
+    assert {one["trade_id"][:13] for one in lines} >= {"T20261126-000", "T20261126-EU-"}
+    instruments = (tmp_path / "reference" / "instruments.csv").read_text()
+    assert ",INR,XNSE,0.05,Asia/Kolkata" in instruments
+    (tmp_path / "tapeline.toml").write_text('[pipeline.trades]\nmarkets = "Mars"\n')
+    refused = tapeline(tmp_path, "simulate", *day)
+    assert refused.returncode == 2
+    assert "'MARS' is not a market. Name some of US, IN, EU, GB, CH" in " ".join(
+        refused.stderr.split()
+    )
+
+
 def test_an_unknown_summary_is_refused_with_a_suggestion(shop: Path) -> None:
     done = tapeline(shop, "report", "by_shp", "--pipeline", "pipeline.py")
     assert done.returncode == 3

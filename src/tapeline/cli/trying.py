@@ -20,7 +20,7 @@ from tapeline.cli.options import (
 )
 from tapeline.cli.reading import print_audit
 from tapeline.plan import load_pipeline, resolve
-from tapeline.settings import load_settings
+from tapeline.settings import activate, load_settings
 from tapeline.show import as_table
 from tapeline.watch.audit import audit as run_audit
 
@@ -64,6 +64,7 @@ def simulate(
     """Play a trading day into a drop folder; the truth about it is written beside it first."""
     from tapeline.demo import latest_day, play_day
 
+    activate(load_settings(Path.cwd()))  # the option trades.markets
     try:
         today = date.fromisoformat(day) + timedelta(days=1) if day else datetime.now(UTC).date()
     except ValueError:

@@ -152,6 +152,7 @@ class Page:
     title: str
     html: Path
     where: Where
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def script(self) -> Path:
@@ -210,12 +211,15 @@ class Pipeline:
         where = self._claim(name)
         self.views[name] = View(name, sql, where)
 
-    def page(self, title: str, html: str | Path) -> None:
+    def page(self, title: str, html: str | Path, **facts: str) -> None:
         """Declare a page that `tapeline serve` shows, with the script of the same name beside it.
 
-        The path is relative to the file that declares it.
+        The path is relative to the file that declares it. The script finds the facts as data
+        attributes of the element around the page: main_currency as dataset.mainCurrency.
         """
         where = _caller()
+        for name in facts:
+            self._check_name(name, where)
         path = Path(where.file).absolute().parent / html
         self._check_name(path.stem, where)
         for needed in (path, path.with_suffix(".js")):
@@ -223,7 +227,7 @@ class Pipeline:
                 raise DeclarationError(
                     f"{where}: page '{title}' needs {needed}, which is not there."
                 )
-        self.pages[path.stem] = Page(path.stem, title, path, where)
+        self.pages[path.stem] = Page(path.stem, title, path, where, MappingProxyType(facts))
 
     @overload
     def table(self, function: StepFunction, /) -> StepFunction: ...

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -31,11 +33,15 @@ class Shown:
     title: str
     html: Path
     script: Path
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 def pages_of(plan: Plan) -> dict[str, Shown]:
     """The pipeline's own pages first."""
-    found = {p.name: Shown(p.name, p.title, p.html, p.script) for p in plan.pipeline.pages.values()}
+    found = {
+        p.name: Shown(p.name, p.title, p.html, p.script, p.facts)
+        for p in plan.pipeline.pages.values()
+    }
     for name, title in OWN.items():
         path = HERE / "pages" / f"{name}.html"
         found.setdefault(name, Shown(name, title, path, path.with_suffix(".js")))
@@ -49,15 +55,19 @@ def framed(plan: Plan, shown: dict[str, Shown], page: Shown) -> str:
         for one in shown.values()
     )
     frame = (HERE / "pages" / "frame.html").read_text(encoding="utf-8")
-    for mark, text in {
-        "{{title}}": escape(page.title),
-        "{{pipeline}}": escape(plan.name),
-        "{{links}}": links,
-        "{{script}}": f"/scripts/{page.name}.js",
-        "{{content}}": page.html.read_text(encoding="utf-8"),
-    }.items():
-        frame = frame.replace(mark, text)
-    return frame
+    facts = "".join(
+        f' data-{name.replace("_", "-")}="{escape(str(fact))}"' for name, fact in page.facts.items()
+    )
+    parts = {
+        "title": escape(page.title),
+        "pipeline": escape(plan.name),
+        "links": links,
+        "script": f"/scripts/{page.name}.js",
+        "facts": facts,
+        "content": page.html.read_text(encoding="utf-8"),
+    }
+    # In one pass: a mark inside a part is text.
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], frame)
 
 
 def router(plan: Plan) -> APIRouter:

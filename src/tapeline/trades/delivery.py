@@ -11,15 +11,13 @@ import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
 from itertools import groupby, islice
 from pathlib import Path
 
 from tapeline.trades.lines import line, truth
 from tapeline.trades.records import Day, Sent
 from tapeline.trades.reference import Instrument
-from tapeline.trades.settlement import EXCHANGE_ZONE, sessions
-from tapeline.trades.simulator import simulate
+from tapeline.trades.simulator import hours, simulate
 
 # How often a played day delivers, in seconds of the player's clock.
 TICK_SECONDS = 0.25
@@ -88,7 +86,7 @@ def play(
     if progress.done:
         return 0
     before = progress.sent
-    due = _due(day, seconds)
+    due = _due(hours(day, instruments), seconds)
     rest = islice(simulate(day, instruments), before, None)
     started: float | None = None
     for tick, group in groupby(rest, key=lambda sent: int(due(sent) / TICK_SECONDS)):
@@ -166,12 +164,10 @@ def _deliver(sents: list[Sent], folder: Path, progress: _Progress) -> _Progress:
     return decided
 
 
-def _due(day: Day, seconds: float) -> Callable[[Sent], float]:
+def _due(hours: tuple[float, float], seconds: float) -> Callable[[Sent], float]:
     """When a record is due on the player's clock, in seconds since the start of the day."""
-    session = sessions(day.date - timedelta(days=1), day.date)[-1]
-    opens = session.opens_at.astimezone(EXCHANGE_ZONE)
-    opens_seconds = opens.hour * 3600 + opens.minute * 60
-    length = (session.closes_at - session.opens_at).total_seconds() + EVENING_SECONDS
+    opens_seconds, closes_seconds = hours
+    length = closes_seconds - opens_seconds + EVENING_SECONDS
 
     def due(sent: Sent) -> float:
         return seconds * min((sent.offset_seconds - opens_seconds) / length, 1.0)

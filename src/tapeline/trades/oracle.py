@@ -35,6 +35,16 @@ class Window:
 
 
 @dataclass
+class Part:
+    """One client's part of a settlement in one currency."""
+
+    bought: Decimal = Decimal(0)
+    sold: Decimal = Decimal(0)
+    fees: Decimal = Decimal(0)
+    trades: int = 0
+
+
+@dataclass
 class Expected:
     """What the books must say: records by verdict, windows, and the money due."""
 
@@ -44,6 +54,22 @@ class Expected:
         default_factory=lambda: defaultdict(Window)
     )
     due: dict[tuple[str, str], Decimal] = field(default_factory=lambda: defaultdict(Decimal))
+    clients: dict[tuple[str, str, str], Part] = field(default_factory=lambda: defaultdict(Part))
+
+    @property
+    def client_totals(self) -> dict[tuple[str, str], tuple[Decimal, Decimal, int]]:
+        """Payable, receivable and clients of each settlement and currency, never netted."""
+        owed: dict[tuple[str, str], list[Decimal]] = defaultdict(list)
+        for (settlement_id, _, currency), part in self.clients.items():
+            owed[settlement_id, currency].append(part.bought + part.fees - part.sold)
+        return {
+            key: (
+                sum((one for one in each if one > 0), Decimal(0)),
+                sum((-one for one in each if one < 0), Decimal(0)),
+                len(each),
+            )
+            for key, each in owed.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -88,6 +114,7 @@ def expect(records: Iterable[Truth], reference: Reference) -> Expected:
             expected.enriched_trades[_book(record, reference, expected)] += 1
     expected.windows = dict(expected.windows)
     expected.due = dict(expected.due)
+    expected.clients = dict(expected.clients)
     return expected
 
 
@@ -133,7 +160,8 @@ def _book(record: Truth, reference: Reference, expected: Expected) -> str:
         return "quarantined"
     currency = str(record["currency"] or instrument["currency"])
     traded_at = datetime.fromisoformat(str(record["traded_at"]))
-    trade_date = str(record["trade_date"] or new_york_date(traded_at))
+    zone = ZoneInfo(instrument["zone"]) if instrument.get("zone") else NEW_YORK
+    trade_date = str(record["trade_date"] or local_date(traded_at, zone))
     settlement_id = reference.settlements.get((instrument["venue"], trade_date))
     if settlement_id is None or currency not in reference.minor_units:
         return "quarantined"
@@ -143,13 +171,17 @@ def _book(record: Truth, reference: Reference, expected: Expected) -> str:
     )
     fees = Decimal(str(record["fees"]))
     window = expected.windows[window_start(traded_at), str(record["terminal"]), currency]
-    window.trades += 1
-    window.fees += fees
+    part = expected.clients[settlement_id, str(record["client"]), currency]
+    for each in (window, part):
+        each.trades += 1
+        each.fees += fees
     if record["side"] == "BUY":
         window.total_buy += amount
+        part.bought += amount
         expected.due[settlement_id, currency] += amount + fees
     else:
         window.total_sell += amount
+        part.sold += amount
         expected.due[settlement_id, currency] -= amount - fees
     return "kept"
 
@@ -165,6 +197,6 @@ def window_start(moment: datetime) -> datetime:
     return moment - (moment - datetime.min.replace(tzinfo=UTC)) % WINDOW
 
 
-def new_york_date(moment: datetime) -> date:
+def local_date(moment: datetime, zone: ZoneInfo = NEW_YORK) -> date:
     """The date of a moment on the exchange's wall calendar."""
-    return moment.astimezone(NEW_YORK).date()
+    return moment.astimezone(zone).date()

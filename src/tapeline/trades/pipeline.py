@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tapeline import Files, HttpPull, Pipeline, Snapshot, Stream, expect_or_quarantine, option
+from tapeline import (
+    DeclarationError,
+    Files,
+    HttpPull,
+    Pipeline,
+    Snapshot,
+    Stream,
+    expect_or_quarantine,
+    option,
+)
+from tapeline.trades.markets import HOME, KNOWN, checked_zone, chosen
 from tapeline.trades.reference import MINOR_UNITS
 
 TRADE = """
@@ -15,8 +27,29 @@ TRADE = """
 """
 WINDOW = option("trades.window", "15 minutes")
 CURRENCIES = option("trades.currencies", ",".join(sorted(MINOR_UNITS)))
-ZONE = option("trades.zone", "America/New_York")
+MARKETS = chosen()
+ZONE = checked_zone(option("trades.zone", MARKETS[0].zone))
+MAIN_CURRENCY = option("trades.main_currency", MARKETS[0].currency)
+CLIENT_DUE = option("trades.client_due", "no")  # one more Spark job and two tables per batch
+if CLIENT_DUE not in ("yes", "no"):
+    raise DeclarationError(f"trades.client_due must be yes or no, not '{CLIENT_DUE}'.")
 CODES = ", ".join(f"'{code.strip().upper()}'" for code in CURRENCIES.split(","))
+
+# The currency of each market has the days of that market, all other currencies those at home.
+ZONE_OF = " ".join(f"when '{market.currency}' then '{market.zone}'" for market in MARKETS)
+SAME_ZONE = f"and market_days.zone = case windows.currency {ZONE_OF} else '{MARKETS[0].zone}' end"
+DAYS = Files(
+    "reference/market_days_by_zone.csv",
+    format="csv",
+    schema="day date, starts_at timestamp, ends_at timestamp, zone string",
+)
+if MARKETS == HOME:
+    SAME_ZONE = ""
+    DAYS = Files(
+        "reference/market_days.csv",
+        format="csv",
+        schema="day date, starts_at timestamp, ends_at timestamp",
+    )
 
 pipeline = Pipeline("trades")
 pipeline.source("raw_trades", Files("landing/", format="json", schema=TRADE))
@@ -36,14 +69,7 @@ pipeline.reference(
         schema="venue string, trade_date date, settlement_id string, settles_on date",
     ),
 )
-pipeline.reference(
-    "market_days",
-    Files(
-        "reference/market_days.csv",
-        format="csv",
-        schema="day date, starts_at timestamp, ends_at timestamp",
-    ),
-)
+pipeline.reference("market_days", DAYS)
 
 
 @pipeline.table(
@@ -102,11 +128,14 @@ def enriched_trades(
     settlement_calendar: Snapshot,
 ) -> DataFrame:
     """Trades with their instrument, client, amount and settlement."""
+    # A file of instruments may name the zone of each one's venue, in which its days begin.
+    zoned = ["zone"] if "zone" in instruments.columns else []
+    zone = _known_zone() if zoned else ZONE
     listed = instruments.select(
-        "instrument", "isin", "symbol", "venue", F.col("currency").alias("quoted_in")
+        "instrument", "isin", "symbol", "venue", F.col("currency").alias("quoted_in"), *zoned
     )
     calendar = settlement_calendar.withColumnRenamed("settles_on", "calendar_settles_on")
-    local_day = F.to_date(F.from_utc_timestamp("traded_at", ZONE))
+    local_day = F.to_date(F.from_utc_timestamp("traded_at", zone))
     return (
         trades.join(listed, "instrument", "left")
         .withColumns(
@@ -126,7 +155,7 @@ def enriched_trades(
                 "amount": _rounded(F.col("quantity") * F.col("price"), F.col("minor_units")),
             }
         )
-        .drop("quoted_in", "calendar_settles_on")
+        .drop("quoted_in", "calendar_settles_on", *zoned)
     )  # fmt: skip
 
 
@@ -155,9 +184,36 @@ def settlement_due(enriched_trades: Stream) -> DataFrame:
     )
 
 
+if CLIENT_DUE == "yes":
+
+    @pipeline.summary(key=["settlement_id", "settles_on", "client", "currency"])
+    def client_due(enriched_trades: Stream) -> DataFrame:
+        """What each client's part of a settlement is made of, by currency."""
+        return enriched_trades.groupBy("settlement_id", "settles_on", "client", "currency").agg(
+            F.sum(_when_side("BUY", F.col("amount"))).alias("bought"),
+            F.sum(_when_side("SELL", F.col("amount"))).alias("sold"),
+            F.sum("fees").alias("fees"),
+            F.count("*").alias("trades"),
+        )
+
+    # One client's receivable does not pay another's payable: the two are added up apart.
+    pipeline.view(
+        "client_totals",
+        """
+        select settlement_id, settles_on, currency,
+               sum(case when due > 0 then due else 0 end) as payable,
+               sum(case when due < 0 then -due else 0 end) as receivable,
+               count(*) as clients
+        from (select *, bought - sold + fees as due from client_due) as clients
+        group by settlement_id, settles_on, currency
+        order by settles_on, settlement_id, currency
+        """,
+    )
+
+
 pipeline.view(
     "running_totals",
-    """
+    f"""
     with windows as (
         select window_start, currency, sum(total_buy) as total_buy, sum(total_sell) as total_sell,
                cast(sum(trades) as bigint) as trades
@@ -172,6 +228,7 @@ pipeline.view(
     from windows
     left join market_days on windows.window_start >= market_days.starts_at
         and windows.window_start < market_days.ends_at
+        {SAME_ZONE}
     window running as (
         partition by market_days.day, windows.currency order by windows.window_start
         rows between unbounded preceding and current row
@@ -192,8 +249,13 @@ pipeline.view(
     """,
 )
 
-pipeline.page("Trade summary", "pages/trade_summary.html")
-pipeline.page("Settlement", "pages/settlement.html")
+FACTS = {
+    "zone": ZONE,
+    "zones": json.dumps({market.currency: market.zone for market in MARKETS}),
+    "main_currency": MAIN_CURRENCY,
+}
+pipeline.page("Trade summary", "pages/trade_summary.html", **FACTS)
+pipeline.page("Settlement", "pages/settlement.html", **FACTS, client_due=CLIENT_DUE)
 
 
 def _when_side(side: str, amount: Column) -> Column:
@@ -205,6 +267,13 @@ def _rounded(amount: Column, minor_units: Column) -> Column:
     whole, cents, thousandths = (F.round(amount, places) for places in (0, 2, 3))
     rounded = F.when(minor_units == 0, whole).when(minor_units == 3, thousandths).otherwise(cents)
     return rounded.cast("decimal(27,4)")
+
+
+def _known_zone() -> Column:
+    """The zone of an instrument, or none: one that Spark does not know would stop every batch."""
+    known = sorted({ZONE, *(market.zone for market in KNOWN.values())})
+    zone = F.col("zone")
+    return F.when(zone.isNull(), ZONE).when(zone.isin(*known), zone)
 
 
 def _own_settlement() -> Column:

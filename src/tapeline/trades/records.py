@@ -42,7 +42,7 @@ class Sent:
     """
 
     fate: str
-    offset_seconds: float  # arrival, since midnight of the day in New York
+    offset_seconds: float  # arrival, since midnight of the day in the zone of the first market
     trade_id: str
     version: int
     event: str

@@ -15,13 +15,13 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from zlib import crc32
+from zoneinfo import ZoneInfo
 
-from tapeline.trades.settlement import EXCHANGE_ZONE, settlements
+from tapeline.trades.markets import HOME, US, Market, market_of
+from tapeline.trades.settlement import settlements
 
 INSTRUMENTS_LIMIT = 10_000
 CLIENTS_LIMIT = 1_000_000
-
-VENUES = ("XNYS", "XNAS")
 
 # ISO 4217 minor units of the currencies that the report can meet.
 MINOR_UNITS = {
@@ -65,22 +65,26 @@ def write_reference(
     years: tuple[int, int],
     instruments: int = 500,
     clients: int = 10_000,
+    markets: Sequence[Market] = HOME,
 ) -> tuple[Path, ...]:
     """Write the reference files that `folder` lacks, and return the paths of those written.
 
-    The settlement calendar covers every date of the years from the first to the last.
+    The settlement calendar covers every date of the years from the first to the last, as far as
+    the sessions of its venues are known.
     """
     first_year, last_year = years
     if first_year > last_year:
         raise ValueError(f"the first year, {first_year}, lies after the last one, {last_year}")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
+    # Under another name, since files are left alone: days at home are not those of other markets.
+    days = "market_days.csv" if tuple(markets) == HOME else "market_days_by_zone.csv"
     makers: dict[str, Callable[[], list[Sequence[str]]]] = {
-        "instruments.csv": lambda: instrument_rows(make_instruments(instruments)),
+        "instruments.csv": lambda: instrument_rows(make_instruments(instruments, markets)),
         "clients.csv": lambda: client_rows(clients),
         "currencies.csv": currency_rows,
-        "settlement_calendar.csv": lambda: settlement_rows(first_year, last_year),
-        "market_days.csv": lambda: market_day_rows(first_year, last_year),
+        "settlement_calendar.csv": lambda: settlement_rows(first_year, last_year, markets),
+        days: lambda: market_day_rows(first_year, last_year, markets),
     }
     missing = [name for name in makers if not (target / name).exists()]
     for name in missing:
@@ -88,13 +92,16 @@ def write_reference(
     return tuple(target / name for name in missing)
 
 
-def make_instruments(count: int) -> tuple[Instrument, ...]:
-    """The first `count` invented instruments. A longer list begins with the shorter one."""
+def make_instruments(count: int, markets: Sequence[Market] = HOME) -> tuple[Instrument, ...]:
+    """The first `count` invented instruments, of the markets in turn.
+
+    A longer list begins with the shorter one.
+    """
     if not 1 <= count <= INSTRUMENTS_LIMIT:
         raise ValueError(
             f"between 1 and {INSTRUMENTS_LIMIT:,} instruments can be made, not {count}"
         )
-    return tuple(_instrument(number) for number in range(count))
+    return tuple(_instrument(number, markets[number % len(markets)]) for number in range(count))
 
 
 def make_clients(count: int) -> tuple[str, ...]:
@@ -122,13 +129,18 @@ def read_instruments(path: Path | str) -> tuple[Instrument, ...]:
 
 
 def instrument_rows(instruments: Iterable[Instrument]) -> list[Sequence[str]]:
-    """One row per accepted spelling, so that a join on a trade's text finds its instrument."""
-    rows: list[Sequence[str]] = [
-        ("instrument", "isin", "symbol", "name", "currency", "venue", "tick")
-    ]
-    for one in instruments:
+    """One row per accepted spelling, so that a join on a trade's text finds its instrument.
+
+    The zone of its venue, in which its days begin, is named unless all are at home.
+    """
+    listed = list(instruments)
+    abroad = any(market_of(one.venue) is not US for one in listed)
+    columns = ("instrument", "isin", "symbol", "name", "currency", "venue", "tick")
+    rows: list[Sequence[str]] = [(*columns, "zone") if abroad else columns]
+    for one in listed:
         facts = (one.isin, one.symbol, one.name, one.currency, one.venue, str(one.tick))
-        rows.extend((spelling, *facts) for spelling in one.spellings)
+        zone = (market_of(one.venue).zone,) if abroad else ()
+        rows.extend((spelling, *facts, *zone) for spelling in one.spellings)
     return rows
 
 
@@ -149,30 +161,42 @@ def currency_rows() -> list[Sequence[str]]:
     return [("currency", "minor_units"), *((k, str(v)) for k, v in sorted(MINOR_UNITS.items()))]
 
 
-def settlement_rows(first_year: int, last_year: int) -> list[Sequence[str]]:
+def settlement_rows(
+    first_year: int, last_year: int, markets: Sequence[Market] = HOME
+) -> list[Sequence[str]]:
     """The settlement of every venue and date of the years."""
     rows: list[Sequence[str]] = [("venue", "trade_date", "settlement_id", "settles_on")]
-    dated = list(settlements(date(first_year, 1, 1), date(last_year, 12, 31)))
-    for venue in VENUES:
+    first, last = date(first_year, 1, 1), date(last_year, 12, 31)
+    for venue in (venue for market in markets for venue in market.venues):
         rows.extend(
-            (venue, str(one.trade_date), one.settlement_id, str(one.settles_on)) for one in dated
+            (venue.code, str(one.trade_date), one.settlement_id, str(one.settles_on))
+            for one in settlements(first, last, venue.code)
         )
     return rows
 
 
-def market_day_rows(first_year: int, last_year: int) -> list[Sequence[str]]:
-    """When each day of the market's begins and ends, in UTC: days need zones, windows do not."""
-    rows: list[Sequence[str]] = [("day", "starts_at", "ends_at")]
-    day = date(first_year, 1, 1)
-    while day.year <= last_year:
-        after = day + timedelta(days=1)
-        rows.append((str(day), _midnight(day), _midnight(after)))
-        day = after
+def market_day_rows(
+    first_year: int, last_year: int, markets: Sequence[Market] = HOME
+) -> list[Sequence[str]]:
+    """When each day of a market's begins and ends, in UTC: days need zones, windows do not.
+
+    The zone is named unless the market is the one at home.
+    """
+    columns = ("day", "starts_at", "ends_at")
+    abroad = tuple(markets) != HOME
+    rows: list[Sequence[str]] = [(*columns, "zone") if abroad else columns]
+    for zone in dict.fromkeys(market.zone for market in markets):
+        day = date(first_year, 1, 1)
+        while day.year <= last_year:
+            after = day + timedelta(days=1)
+            named = (zone,) if abroad else ()
+            rows.append((str(day), _midnight(day, zone), _midnight(after, zone), *named))
+            day = after
     return rows
 
 
-def _midnight(day: date) -> str:
-    local = datetime(day.year, day.month, day.day, tzinfo=EXCHANGE_ZONE)
+def _midnight(day: date, zone: str) -> str:
+    local = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone))
     return local.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -189,12 +213,15 @@ def cusip_check_digit(body: str) -> int:
     return -sum(value // 10 + value % 10 for value in values) % 10
 
 
-def _instrument(number: int) -> Instrument:
+def _instrument(number: int, market: Market) -> Instrument:
     chance = crc32(f"instrument {number}".encode())
-    country, currency, tick = "US", "USD", TICKS[chance % len(TICKS)]
-    # Counted rather than drawn, so that a short list too has its share of every currency.
-    if number % 20 == 7:
-        country, currency, tick = ABROAD[number // 20 % len(ABROAD)]
+    venue = market.venues[chance // 567 % len(market.venues)]
+    country, currency, tick = venue.country, market.currency, venue.tick
+    if market is US:
+        tick = TICKS[chance % len(TICKS)]
+        # Counted rather than drawn, so that a short list too has its share of every currency.
+        if number % 20 == 7:
+            country, currency, tick = ABROAD[number // 20 % len(ABROAD)]
     body = country + _national_number(country, number)
     return Instrument(
         isin=f"{body}{isin_check_digit(body)}",
@@ -202,7 +229,7 @@ def _instrument(number: int) -> Instrument:
         name=f"{NAMES[chance // 9 % len(NAMES)]} {TRADES_OF[chance // 81 % len(TRADES_OF)]} "
         f"{number + 1}",
         currency=currency,
-        venue=VENUES[chance // 567 % len(VENUES)],
+        venue=venue.code,
         tick=Decimal(tick),
     )
 

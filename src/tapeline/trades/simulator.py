@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
-from heapq import heappop, heappush
+from heapq import heappop, heappush, merge
 from random import Random
 from zlib import crc32
 
-from tapeline.trades import market
+from tapeline.trades import habits
 from tapeline.trades.faults import KINDS, damaged
+from tapeline.trades.markets import Market, market_of
 from tapeline.trades.records import Day, Sent
 from tapeline.trades.reference import MINOR_UNITS, Instrument, make_clients, make_instruments
-from tapeline.trades.settlement import EXCHANGE_ZONE, Session, latest_session, sessions
+from tapeline.trades.settlement import Session, latest_session, sessions
 
-__all__ = ["Day", "Sent", "simulate"]
+__all__ = ["Day", "Sent", "hours", "simulate"]
 
 # How far the tail of late trades reaches back, in calendar days.
 LATE_REACH_DAYS = 45
@@ -36,55 +37,108 @@ STYLE_BITS = 8
 def simulate(day: Day, instruments: Sequence[Instrument] | None = None) -> Iterator[Sent]:
     """What the terminals send on a day, in order of arrival.
 
-    The instruments are the invented ones of the reference, unless others are given. Memory
-    holds the day's moments and the records under way, not the day.
+    The instruments are the invented ones of the reference, unless others are given. Each trades
+    in the hours of its own market, if that has a session on the day; the market of the first one
+    must. Memory holds the day's moments and the records under way, not the day.
     """
-    desk = _Desk(day, instruments or make_instruments(day.instruments))
+    desks = _desks(day, instruments or make_instruments(day.instruments))
     under_way: list[tuple[float, int, Sent]] = []
     order = 0
-    for number, moment in enumerate(desk.moments(), start=1):
-        now_seconds = desk.offset_seconds(moment)
+    for now_seconds, place, number, moment in merge(*(desk.agenda() for desk in desks)):
         while under_way and under_way[0][0] <= now_seconds:
             yield heappop(under_way)[2]
-        for sent in desk.decide(number, moment):
+        for sent in desks[place].decide(number, moment):
             order += 1
             heappush(under_way, (sent.offset_seconds, order, sent))
     while under_way:
         yield heappop(under_way)[2]
 
 
+def hours(day: Day, instruments: Sequence[Instrument] | None = None) -> tuple[float, float]:
+    """When the first market opens and the last one closes, in seconds as those of a record."""
+    opened = _opened(day, instruments or make_instruments(day.instruments))
+    midnight = _midnight(day, opened[0][0])
+    offsets = [(s.opens_at - midnight, s.closes_at - midnight) for _, _, (s, _) in opened]
+    return min(o.total_seconds() for o, _ in offsets), max(c.total_seconds() for _, c in offsets)
+
+
+Opened = tuple[Market, list[Instrument], tuple[Session, tuple[Session, ...]]]
+
+
+def _opened(day: Day, instruments: Sequence[Instrument]) -> list[Opened]:
+    """The markets of the instruments that have a session on the day, the first one's first."""
+    listed: dict[str, list[Instrument]] = {}
+    for one in instruments:
+        listed.setdefault(market_of(one.venue).name, []).append(one)
+    opened: list[Opened] = []
+    for own in listed.values():
+        market = market_of(own[0].venue)
+        found = _session_of(day.date, market)
+        if found is not None:
+            opened.append((market, own, found))
+        elif not opened:
+            before = latest_session(day.date, market.venues[0].code)
+            raise ValueError(f"{day.date} is no session; the one before it is {before}")
+    return opened
+
+
+def _desks(day: Day, instruments: Sequence[Instrument]) -> list[_Desk]:
+    """One desk per market. Trades are shared out by instruments; what is left over goes home."""
+    opened = _opened(day, instruments)
+    midnight = _midnight(day, opened[0][0])
+    total = sum(len(own) for _, own, _ in opened)
+    shares = [day.trades * len(own) // total for _, own, _ in opened]
+    shares[0] += day.trades - sum(shares)
+    return [
+        _Desk(place, replace(day, trades=share), each, midnight)
+        for place, (share, each) in enumerate(zip(shares, opened, strict=True))
+    ]
+
+
+def _midnight(day: Day, market: Market) -> datetime:
+    return datetime(day.date.year, day.date.month, day.date.day, tzinfo=market.clock)
+
+
 class _Desk:
     """Decides one trade after the other. Holds the day's prices, its pools and its chance."""
 
-    def __init__(self, day: Day, instruments: Sequence[Instrument]) -> None:
+    def __init__(self, place: int, day: Day, opened: Opened, midnight: datetime) -> None:
+        market, instruments, (self.session, self.earlier) = opened
+        self.place = place
         self.day = day
-        self.chance = Random(f"{day.seed} {day.date}")
-        self.session, self.earlier = _session_of(day.date)
-        opens = self.session.opens_at.astimezone(EXCHANGE_ZONE)
-        self.opens_seconds = opens.hour * 3600 + opens.minute * 60
+        # The desk at home draws as it does alone; each other one has a chance of its own.
+        name = f" {market.name}" if place else ""
+        self.chance = Random(f"{day.seed} {day.date}{name}")
+        self.opens_seconds = int((self.session.opens_at - midnight).total_seconds())
         self.instruments = instruments
         self.price_ticks = [_opening_ticks(one, self.chance) for one in instruments]
         # Sorted: a set's order differs between processes, and each pool draws from the chance.
         currencies = sorted({one.currency for one in instruments})
-        pools = {code: market.fees(MINOR_UNITS.get(code, 2), self.chance) for code in currencies}
+        pools = {code: habits.fees(MINOR_UNITS.get(code, 2), self.chance) for code in currencies}
         self.fees = [pools[one.currency] for one in instruments]
         # Popularity must not follow the list's order, in which currencies come at fixed places.
         ranked = self.chance.sample(range(len(instruments)), len(instruments))
-        self.popular = market.popular(ranked, 0.8, self.chance)
-        self.clients = market.popular(make_clients(day.clients), 0.5, self.chance)
-        self.terminals = market.terminals(self.chance)
-        self.quantities = market.quantities(self.chance)
-        self.delays = market.normal_delays(self.chance)
-        self.prefix, self.suffix = f"T{day.date:%Y%m%d}-", f"-{day.seed}"
+        self.popular = habits.popular(ranked, 0.8, self.chance)
+        self.clients = habits.popular(make_clients(day.clients), 0.5, self.chance)
+        self.terminals = habits.terminals(self.chance)
+        self.quantities = habits.quantities(self.chance)
+        self.delays = habits.normal_delays(self.chance)
+        self.prefix = f"T{day.date:%Y%m%d}-{market.name}-" if place else f"T{day.date:%Y%m%d}-"
+        self.suffix = f"-{day.seed}"
+
+    def agenda(self) -> Iterator[tuple[float, int, int, int]]:
+        """The day's trades, by the second of arrival: this desk, the trade's number, its moment."""
+        for number, moment in enumerate(self.moments(), start=1):
+            yield self.offset_seconds(moment), self.place, number, moment
 
     def moments(self) -> list[int]:
         """When the day's trades happen, in microseconds since the opening."""
         length = self.session.closes_at - self.session.opens_at
-        return market.moments(int(length.total_seconds() // 60), self.day.trades, self.chance)
+        return habits.moments(int(length.total_seconds() // 60), self.day.trades, self.chance)
 
     def offset_seconds(self, microseconds: int) -> float:
-        """Seconds since midnight in New York, of microseconds since the opening."""
-        return self.opens_seconds + microseconds / market.MICROSECONDS
+        """Seconds since midnight in the zone at home, of microseconds since the opening."""
+        return self.opens_seconds + microseconds / habits.MICROSECONDS
 
     def decide(self, number: int, moment: int) -> list[Sent]:
         """A trade and all that follows from it: repeats, corrections, a cancellation."""
@@ -112,7 +166,7 @@ class _Desk:
         arrival = moment + delay + self.delays[terminal][bits >> 36 & 4095]
         return Sent(
             "kept",
-            self.opens_seconds + arrival / market.MICROSECONDS,
+            self.opens_seconds + arrival / habits.MICROSECONDS,
             f"{self.prefix}{number:07d}{self.suffix}",
             1,
             "NEW",
@@ -138,17 +192,17 @@ class _Desk:
     def late(self, number: int, moment: int) -> Sent:
         """A trade reported minutes, hours or days after it happened."""
         if self.chance.random() >= LATE_BY_DAYS:
-            return self.trade(number, moment, market.late_delay(self.chance))
+            return self.trade(number, moment, habits.late_delay(self.chance))
         sent = self.trade(number, moment, 0)
-        back = market.late_sessions(self.chance, len(self.earlier))
+        back = habits.late_sessions(self.chance, len(self.earlier))
         session = self.earlier[-back]
         # Within the shortest session there is, so that an early close is respected.
-        opened_for = timedelta(microseconds=moment % (210 * market.MINUTE))
+        opened_for = timedelta(microseconds=moment % (210 * habits.MINUTE))
         return replace(sent, traded_at=session.opens_at + opened_for, trade_date=None)
 
     def repeat(self, sent: Sent) -> Sent:
         """The same record, sent again."""
-        delay = market.repeat_delay(self.chance) / market.MICROSECONDS
+        delay = habits.repeat_delay(self.chance) / habits.MICROSECONDS
         return replace(sent, fate="duplicate", offset_seconds=sent.offset_seconds + delay)
 
     def changes(self, sent: Sent) -> Iterator[Sent]:
@@ -188,11 +242,11 @@ class _Desk:
         )
 
 
-def _session_of(day: date) -> tuple[Session, tuple[Session, ...]]:
-    """The session of a day, and those before it from which late trades come."""
-    found = sessions(day - timedelta(days=LATE_REACH_DAYS), day)
-    if found[-1].date != day:
-        raise ValueError(f"{day} is no session; the one before it is {latest_session(day)}")
+def _session_of(day: date, market: Market) -> tuple[Session, tuple[Session, ...]] | None:
+    """A market's session of a day, and those before it from which late trades come."""
+    found = sessions(day - timedelta(days=LATE_REACH_DAYS), day, market.venues[0].code)
+    if not found or found[-1].date != day:
+        return None
     return found[-1], found[:-1]
 
 

@@ -3,10 +3,11 @@ import { add, api, byId, colour, complain, count, draw, element, empty, fill, fo
 import { closeOnEscape, explain } from "/static/why.js";
 
 const ALL = "all currencies";
+const page = byId("content");
 
 const refresh = refreshing(async () => {
   const currencies = await api("values/settlement_due/currency");
-  const usual = currencies.values.includes("USD") ? "USD" : ALL;
+  const usual = currencies.values.includes(page.dataset.mainCurrency) ? page.dataset.mainCurrency : ALL;
   options(byId("currency"), [ALL, ...currencies.values], byId("currency").value || usual);
   const currency = byId("currency").value;
   const found = await api("read/due", { where: currency === ALL ? [] : `currency=${currency}`, limit: 2000 });
@@ -52,36 +53,51 @@ async function chart(rows) {
   );
 }
 
-// One client's receivable does not pay another's payable: the two are added up apart.
-async function clients(row) {
-  const place = byId("clients");
-  place.hidden = false;
-  fill(place, element("p", {}, "Reading the trades of this settlement …"));
-  const found = await api("read/enriched_trades", {
-    where: [`settlement_id=${row.settlement_id}`, `settles_on=${row.settles_on}`, `currency=${row.currency}`],
-    group: ["client", "side"], sum: ["amount", "fees"], limit: 10000,
-  });
+// What each client owes or gets: from the summary of clients where the books have one, else from the trades.
+async function balances(where) {
+  if (page.dataset.clientDue === "yes") {
+    const found = await api("read/client_due", { where, limit: 10000 });
+    const listed = found.rows.map((row) => ({ client: row.client, amount: add(minus(row.bought, row.sold), row.fees) }));
+    return { listed, more: found.next_offset };
+  }
+  const found = await api("read/enriched_trades", { where, group: ["client", "side"], sum: ["amount", "fees"], limit: 10000 });
   const due = new Map();
   for (const part of found.rows) {
     const amount = part.side === "BUY" ? add(part.amount, part.fees) : minus(part.fees, part.amount);
     due.set(part.client, add(due.get(part.client) ?? "0", amount));
   }
-  const listed = [...due].map(([client, amount]) => ({ client, amount }));
+  return { listed: [...due].map(([client, amount]) => ({ client, amount })), more: found.next_offset };
+}
+
+// One client's receivable does not pay another's payable: the two are added up apart.
+async function clients(row) {
+  const place = byId("clients");
+  place.hidden = false;
+  fill(place, element("p", {}, "Reading the clients of this settlement …"));
+  const { listed, more } = await balances([`settlement_id=${row.settlement_id}`, `settles_on=${row.settles_on}`, `currency=${row.currency}`]);
   const payable = listed.filter((one) => !one.amount.startsWith("-")).reduce((sum, one) => add(sum, one.amount), "0");
   const receivable = listed.filter((one) => one.amount.startsWith("-")).reduce((sum, one) => minus(sum, one.amount), "0");
   const columns = [
-    { title: "client", cell: (one) => one.client },
+    { title: "client", cell: (one) => named(row, one.client) },
     { title: "payable", number: true, cell: (one) => (one.amount.startsWith("-") ? "" : readable(one.amount)) },
     { title: "receivable", number: true, cell: (one) => (one.amount.startsWith("-") ? readable(negative(one.amount)) : "") },
   ];
   fill(
     place,
     element("h2", { tabindex: "-1" }, `${row.settlement_id}, ${row.currency}, by client`),
-    element("p", {}, `Payable ${readable(payable)}, receivable ${readable(receivable)}, ${count(listed.length)} clients${found.next_offset ? " (the first ones)" : ""}.`),
+    element("p", {}, `Payable ${readable(payable)}, receivable ${readable(receivable)}, ${count(listed.length)} clients${more ? " (the first ones)" : ""}.`),
     element("div", { class: "scroll" }, table("Each client's own balance", columns, listed)),
     element("button", { type: "button", onclick: () => { place.hidden = true; } }, "Close"),
   );
   place.querySelector("h2").focus();
+}
+
+// A click on a client explains the balance, where a summary holds it.
+function named(row, client) {
+  if (page.dataset.clientDue !== "yes") return client;
+  const key = [row.settlement_id, row.settles_on, client, row.currency];
+  const explained = () => explain(byId("why"), "client_due", key, `${row.settlement_id}, ${client}, ${row.currency}`).catch(complain);
+  return element("button", { type: "button", class: "plain", onclick: explained }, client);
 }
 
 byId("filters").addEventListener("submit", (event) => event.preventDefault());

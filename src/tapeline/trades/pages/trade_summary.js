@@ -9,11 +9,15 @@ const MOST_NOTES = 20;
 const STATUSES = ["restated", "open", "provisional", "final"];
 const SHAPES = { restated: "star", open: "circle-open", provisional: "circle", final: "circle" };
 const MARKS = { restated: "★ restated", open: "○ open", provisional: "◐ provisional", final: "● final" };
-const page = byId("page");
+const page = byId("content");
+const zones = JSON.parse(page.dataset.zones);
 const state = { pipeline: null, calendar: null, days: [], first: null, last: null };
 
+// With several markets, the calendar names each day's zone: a currency has the days of its own market.
+const daysOf = (currency) => state.days.filter((one) => !one.zone || one.zone === (zones[currency] ?? Object.values(zones)[0]));
+
 const selected = () => ({
-  day: state.days.find((one) => one.day === byId("day").value),
+  day: daysOf(byId("currency").value).find((one) => one.day === byId("day").value),
   currency: byId("currency").value,
   terminal: byId("terminal").value,
   mode: document.querySelector("[name=mode]:checked").value,
@@ -175,12 +179,13 @@ async function readChoices() {
   const known = new Set(used.values);
   state.days = days.rows.filter((row) => known.has(row.day)).reverse();
   if (state.days.length) state.calendar = days;
-  const before = byId("day").value;
-  const followed = !before || before === byId("day").options[0]?.value;
-  options(byId("day"), state.days.map((row) => row.day), followed ? state.days[0]?.day : before);
   const main = page.dataset.mainCurrency;
   const chosen = byId("currency").value || (currencies.values.includes(main) ? main : currencies.values[0]);
   options(byId("currency"), currencies.values, chosen);
+  const before = byId("day").value;
+  const followed = !before || before === byId("day").options[0]?.value;
+  const own = daysOf(chosen).map((row) => row.day);
+  options(byId("day"), own, followed ? own[0] : before);
   options(byId("terminal"), [ALL, ...terminals.values], byId("terminal").value || ALL);
   state.first = Date.parse(state.pipeline.first_published_at);
   state.last = Date.parse(state.pipeline.published_at);
@@ -197,6 +202,7 @@ function moment() {
 
 async function show() {
   const at = moment();
+  page.dataset.zone = selected().day.zone ?? page.dataset.zone;
   byId("slider").disabled = !byId("then").checked;
   byId("moment").textContent = at ? clock(at, true) : "now";
   const { mode } = selected();
