@@ -72,28 +72,37 @@ class Brokerage:
 
     @contextmanager
     def served(self, *words: str, port: int = 0, stderr: Any = subprocess.DEVNULL) -> Iterator[str]:
-        """`tapeline serve` in a process of its own, on any free port; gives its address."""
-        places = ["--project", str(self.folder), "--root", str(self.folder / "books")]
-        child = subprocess.Popen(
-            [*COMMAND, "serve", *places, "--port", str(port), "--json", *words],
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            text=True,
-        )
-        try:
-            assert child.stdout is not None
-            text = ""
-            while "}" not in text:
-                line = child.stdout.readline()
-                assert line, "the server ended before it said its address"
-                text += line
-            yield json.loads(text)["address"]
-        finally:
-            child.terminate()
-            child.wait(20)
-            if child.stdout:
-                child.stdout.close()
+        """`tapeline serve` of these books; gives its address."""
+        with served(self.folder, *words, port=port, stderr=stderr) as address:
+            yield address
+
+
+@contextmanager
+def served(
+    folder: Path, *words: str, port: int = 0, stderr: Any = subprocess.DEVNULL
+) -> Iterator[str]:
+    """`tapeline serve` in a process of its own, on any free port; gives its address."""
+    places = ["--project", str(folder), "--root", str(folder / "books")]
+    child = subprocess.Popen(
+        [*COMMAND, "serve", *places, "--port", str(port), "--json", *words],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        text = ""
+        while "}" not in text:
+            line = child.stdout.readline()
+            assert line, "the server ended before it said its address"
+            text += line
+        yield json.loads(text)["address"]
+    finally:
+        child.terminate()
+        child.wait(20)
+        if child.stdout:
+            child.stdout.close()
 
 
 def opening_day(brokerage: Brokerage) -> None:

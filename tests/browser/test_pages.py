@@ -11,9 +11,13 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
+from tapeline.plan import load_pipeline
+from tapeline.settings import Settings
+from tapeline.testing import Trial
 from tapeline.trades.markets import named
 from tapeline.trades.reference import make_instruments
-from tests.brokerage import HOSTILE, Brokerage, opening_day, trade
+from tests.brokerage import HOSTILE, Brokerage, opening_day, served, trade
+from tests.docs.pages import START, files
 
 expect.set_options(timeout=20_000)
 SLOW = 30_000
@@ -69,6 +73,28 @@ def test_an_empty_brokerage_says_what_to_do(fresh: Brokerage, quiet: Page) -> No
         for page in ("settlement", "summary", "exceptions", "balance", "health"):
             quiet.goto(f"{address}/{page}")
             expect(quiet.locator("main .empty").first).to_be_visible()
+
+
+def test_any_pipeline_has_pages_without_a_line_of_html(
+    tmp_path: Path, spark: Any, quiet: Page
+) -> None:
+    """The coffee shops of the ten minutes, which know nothing of trades."""
+    (tmp_path / "pipeline.py").write_text(files(START)["pipeline.py"])
+    settings = Settings(project=tmp_path)
+    trial = Trial(load_pipeline(str(tmp_path / "pipeline.py"), settings), tmp_path)
+    sale = {"sale_id": "s1", "sold_at": "2026-03-02T08:05:00Z", "shop": "north", "cups": 2}
+    trial.feed(raw_sales=[sale | {"price": "3.20"}])
+    with served(tmp_path, str(tmp_path / "pipeline.py")) as address:
+        quiet.goto(address)
+        expect(quiet).to_have_url(f"{address}/summary")
+        expect(quiet.locator("#twin tbody tr")).to_have_count(1)
+        expect(quiet.locator("#twin")).to_contain_text("6.40")
+        trial.feed(raw_sales=[sale | {"sale_id": "s2", "shop": "south", "price": "2.90"}])
+        expect(quiet.locator("#twin tbody tr")).to_have_count(2)
+        expect(quiet.locator("#twin")).to_contain_text("5.80")
+        for page in ("exceptions", "balance", "health"):
+            quiet.goto(f"{address}/{page}")
+            expect(quiet.locator("#banner")).not_to_contain_text("Reading")
 
 
 def test_a_late_trade_marks_its_window_and_the_click_explains_it(

@@ -39,14 +39,14 @@ function flow(pipeline, found, source, wrong) {
   for (const one of pipeline.summaries.filter((summary) => reads.includes(summary.reads))) {
     const facts = found.totals[one.name] ?? {};
     const money = Object.entries(facts.measures ?? {}).map(([name, value]) => [name.replaceAll("_", " "), readable(value, String(value).includes(".") ? 2 : 0)]);
-    steps.push(box(`journal ${one.name}`, [["entries", count(facts.entries)], ...money], wrong.has(one.name)));
+    steps.push(box(`journal ${one.name}`, [["entries", count(facts.entries)], ...money], wrong.has(one.name), "journal"));
   }
   return element("ol", { class: "flow", "aria-label": `Records of ${source}` }, steps);
 }
 
-function box(title, facts, bad) {
+function box(title, facts, bad, kind = "") {
   return element(
-    "li", { class: bad ? "bad" : "good-box" },
+    "li", { class: `${bad ? "bad" : "good-box"} ${kind}` },
     element("strong", {}, `${bad ? "✗" : "✓"} ${title}`),
     element("dl", {}, facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)])),
   );
