@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
 import sys
 import threading
 import time
@@ -154,3 +156,14 @@ def test_a_status_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     found = read_status(tmp_path / "gone" / "status.json")
     assert found is not None
     assert found["batch"] == 1
+
+
+def test_a_process_that_is_dead_and_not_waited_for_does_not_run(tmp_path: Path) -> None:
+    path = tmp_path / "status.json"
+    path.write_text(json.dumps({"running": True, "pid": os.getpid()}))
+    assert (read_status(path) or {})["running"]
+    child = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still listed
+    path.write_text(json.dumps({"running": True, "pid": child.pid}))
+    assert not (read_status(path) or {})["running"]
+    child.wait()
