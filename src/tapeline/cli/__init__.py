@@ -5,14 +5,14 @@ from __future__ import annotations
 import typer
 from rich.markup import escape
 
-from tapeline.cli import quarantine, reading, running, trying
+from tapeline.cli import quarantine, reading, running, sql, trying
 from tapeline.cli.options import err
 from tapeline.errors import TapelineError
 
 app = typer.Typer(
     help="Tapeline keeps the books of a stream.", no_args_is_help=True, add_completion=False
 )
-for part in (running.app, reading.app):
+for part in (running.app, reading.app, sql.app):
     app.add_typer(part)
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(trying.app)
