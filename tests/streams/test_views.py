@@ -21,7 +21,6 @@ from tapeline.books.dialects import DuckDBSnapshot, SparkLive
 from tapeline.books.views import as_text, views_of
 from tapeline.plan import load_pipeline, resolve
 from tapeline.run import flow
-from tapeline.run.references import rows_by_name
 from tapeline.run.viewcheck import refused_by_spark
 from tapeline.settings import Settings
 from tapeline.testing import Trial
@@ -104,7 +103,7 @@ class Shell:
 @pytest.fixture(scope="module")
 def brokerage(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Brokerage:
     """Books in a folder whose name wants quoting, with what makes books hard to read."""
-    made = Brokerage(tmp_path_factory.mktemp("books") / "it's `ours`; -- \"x\"")
+    made = Brokerage(tmp_path_factory.mktemp("books") / 'it\'s `ours`; -- "x"')
     for batch in BATCHES:
         made.feed(*batch, "this is not JSON")
     return made
@@ -255,3 +254,52 @@ def test_a_batch_shows_when_it_is_published_and_never_before(
 def _die(now: bool) -> None:
     if now:
         raise Died
+
+
+def test_books_without_entries_are_views_without_rows(
+    brokerage: Brokerage, tmp_path: Path, shell: Shell
+) -> None:
+    pipeline = brokerage.trial.plan.pipeline
+    empty = Trial(pipeline, tmp_path, brokerage.folder, like=brokerage.trial).books
+    for read in (in_duckdb(empty, tmp_path), in_spark(empty, shell)):
+        for name in (*pipeline.tables, *pipeline.summaries, *pipeline.views):
+            assert read(name) == []
+        assert len(read("instruments")) == len(brokerage.trial.read("instruments"))
+        assert [row["batch"] for row in read("_published")] == [0]
+
+
+def test_a_view_that_spark_refuses_is_left_out_with_its_reason(
+    brokerage: Brokerage, shell: Shell, spark: Any
+) -> None:
+    settings = Settings(project=brokerage.folder, root=brokerage.folder / "books")
+    pipeline = load_pipeline("tapeline.trades", settings)
+    pipeline.views = dict(pipeline.views)
+    pipeline.view("narrow", "select * exclude (fees) from trade_summary")
+    pipeline.view("narrower", "select window_start from narrow")
+    pipeline.view("named", 'select "window_start" as "from" from trade_summary')
+    books = Books(resolve(pipeline), brokerage.trial.books.layout.home)
+    refused = refused_by_spark(spark, books)
+    assert refused.keys() == {"narrow", "narrower"}
+    dialect = SparkLive(books.layout)
+    text = as_text(books, dialect, views_of(books, dialect, refused))
+    assert "-- create or replace view `narrow` as" in text
+    shell.run(text)
+    assert {row["from"] for row in shell.read("named")} == {
+        row["window_start"] for row in shell.read("trade_summary")
+    }
+
+
+def test_the_command_writes_a_file_that_duckdb_runs(brokerage: Brokerage, tmp_path: Path) -> None:
+    words = ["views", "--root", "books", "--for", "duckdb"]
+    shown = tapeline(brokerage.folder, *words)
+    assert shown.returncode == 0, shown.stderr
+    done = tapeline(brokerage.folder, *words, "--write", str(tmp_path / "v.sql"), "--json")
+    assert (tmp_path / "v.sql").read_text() == shown.stdout
+    listed = [one["name"] for one in json.loads(done.stdout)["views"]]
+    with duckdb.connect() as connection:
+        connection.execute(shown.stdout)
+        made = connection.execute("select view_name from duckdb_views() where not internal")
+        assert sorted(name for (name,) in made.fetchall()) == sorted(listed)
+    assert tapeline(brokerage.folder, *words[:-1], "oracle").returncode == 2
+    nothing = tapeline(tmp_path, "views", "--for", "spark")
+    assert (nothing.returncode, "Run the pipeline once" in nothing.stderr) == (3, True)

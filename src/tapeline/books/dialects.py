@@ -44,14 +44,14 @@ class Dialect(Protocol):
 class DuckDBSnapshot:
     """DuckDB reads the files that were live at a cut: its Delta extension is not needed."""
 
-    name = "duckdb"
-    settings = ("set TimeZone = 'UTC'",)
+    name: str = "duckdb"
+    settings: Sequence[str] = ("set TimeZone = 'UTC'",)
 
     def __init__(self, layout: Layout, cut: Cut) -> None:
         self._layout = layout
         self._cut = cut
         moment = f", published {cut.at.isoformat()}" if cut.at else ""
-        self.notes = (
+        self.notes: Sequence[str] = (
             f"A snapshot of batch {cut.batch}{moment}: later batches do not show. Make it anew",
             "after a run; the files it names are kept for the hours of",
             "housekeeping.removed_files_hours after they were replaced.",
@@ -76,31 +76,33 @@ class DuckDBSnapshot:
         at = f"cast({_text(self._cut.at.isoformat())} as timestamptz)" if self._cut.at else "null"
         known, pinned = self._cut.body.get("clocks", {}), self._cut.body.get("references", {})
         values = [f"cast({self._cut.batch} as bigint) as batch", f'{at} as "at"']
-        values += [
-            f"{f'cast({int(known[name])} as bigint)' if name in known else NO_CLOCK} as clock_{name}"
-            for name in clocks
-        ]
-        values += [
-            f"cast({int(pinned[name]) if name in pinned else 'null'} as bigint) as version_{name}"
-            for name in versions
-        ]
+        for name in clocks:
+            clock = f"cast({int(known[name])} as bigint)" if name in known else NO_CLOCK
+            values.append(f"{clock} as clock_{name}")
+        for name in versions:
+            version = int(pinned[name]) if name in pinned else "null"
+            values.append(f"cast({version} as bigint) as version_{name}")
         return "select " + ", ".join(values)
 
     def micros(self, column: str, kind: pa.DataType) -> str:
         # A date has no zone; a moment must not be taken through the reader's own.
-        return f"epoch_us({column})" if _has_zone(kind) else f"epoch_us(cast({column} as timestamp))"
+        moment = column if _has_zone(kind) else f"cast({column} as timestamp)"
+        return f"epoch_us({moment})"
 
 
 class SparkLive:
     """Spark reads the Delta tables as they are when it is asked."""
 
-    name = "spark"
-    notes = (
+    name: str = "spark"
+    notes: Sequence[str] = (
         "Live: every query sees what is published then. Spark needs Delta: the jars delta-spark",
         "and delta-storage, spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and",
         "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog.",
     )
-    settings = ("set time zone 'UTC'", "set spark.sql.ansi.doubleQuotedIdentifiers = true")
+    settings: Sequence[str] = (
+        "set time zone 'UTC'",
+        "set spark.sql.ansi.doubleQuotedIdentifiers = true",
+    )
 
     def __init__(self, layout: Layout) -> None:
         self._commits = self.stored(layout.commits)
@@ -114,8 +116,7 @@ class SparkLive:
     def published(self, clocks: Sequence[str], versions: Sequence[str]) -> str:
         values = ["last.batch", "last.`at`"]
         values += [
-            f"coalesce({_from_body('clocks', name)}, {NO_CLOCK}) as clock_{name}"
-            for name in clocks
+            f"coalesce({_from_body('clocks', name)}, {NO_CLOCK}) as clock_{name}" for name in clocks
         ]
         values += [f"{_from_body('references', name)} as version_{name}" for name in versions]
         last = (
@@ -123,7 +124,8 @@ class SparkLive:
             f"from {self._commits} where event = 'published'"
         )
         return (
-            f"select {', '.join(values)} from ({last}) as last left join {self._commits} as decided "
+            f"select {', '.join(values)} from ({last}) as last "
+            f"left join {self._commits} as decided "
             "on decided.batch = last.batch and decided.event = 'decided'"
         )
 

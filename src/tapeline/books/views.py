@@ -79,9 +79,7 @@ def as_text(books: Books, dialect: Dialect, statements: list[Statement]) -> str:
     return "".join(lines) + "\n" + "\n".join(one.text() for one in statements)
 
 
-def _declared(
-    books: Books, dialect: Dialect, view: View, left_out: dict[str, str]
-) -> Statement:
+def _declared(books: Books, dialect: Dialect, view: View, left_out: dict[str, str]) -> Statement:
     """A declared view, in its own words."""
     for name in view_inputs(books.plan.pipeline, view):
         if name in left_out:

@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from tapeline.books.dialects import DuckDBSnapshot, SparkLive
+from tapeline.books.dialects import Dialect, DuckDBSnapshot, SparkLive
 from tapeline.books.sql import Limits, ask_sql, askable
 from tapeline.books.views import as_text, views_of
 from tapeline.cli.options import (
@@ -74,7 +74,7 @@ def sql(
     else:
         out.print(as_table(answer.rows, f"batch {answer.batch}"))
     if answer.more:
-        err.print(f"There are more rows than these {limit:,}: ask for less, or for more by --limit.")
+        err.print(f"There are more rows than these {limit:,}: ask for less, or raise --limit.")
 
 
 @app.command()
@@ -83,7 +83,8 @@ def views(
     pipeline: Target = DEFAULT_TARGET,
     write: Annotated[Path | None, typer.Option(help="Write the SQL to this file.")] = None,
     check: Annotated[
-        bool, typer.Option(help="Let Spark look at the declared views, and leave out what it refuses.")
+        bool,
+        typer.Option(help="Let Spark analyse the declared views; what it refuses is left out."),
     ] = False,
     project: Project = Path(),
     root: Root = None,
@@ -93,7 +94,7 @@ def views(
     if engine not in ("duckdb", "spark"):
         raise typer.BadParameter(f"'{engine}' is not one of duckdb, spark")
     books = books_of(pipeline, project, root)
-    dialect = SparkLive(books.layout)
+    dialect: Dialect = SparkLive(books.layout)
     refused: dict[str, str] = {}
     if engine == "duckdb":
         dialect = DuckDBSnapshot(books.layout, books.cut())
