@@ -221,7 +221,7 @@ def test_running_totals_add_up_over_time_apart_by_the_other_keys(
     assert any(sums[3] > 1 for sums in found.values())
 
 
-@pytest.mark.parametrize("point", ["computed", "staged", "decided", "finished"])
+@pytest.mark.parametrize("point", ["staged", "finished"])
 def test_a_batch_shows_when_it_is_published_and_never_before(
     brokerage: Brokerage, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,6 +18,8 @@ from tapeline.books.reader import Answer, Books, Cut
 from tapeline.books.shape import shape_of
 from tapeline.errors import OperationError
 from tapeline.plan.graph import view_inputs
+
+HUGEINT = pa.decimal128(38, 0)  # what Arrow makes of it
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ def ask_sql(
         timer = threading.Timer(limits.seconds, connection.interrupt)
         timer.start()
         try:
-            rows = _first(connection.execute(query).to_arrow_reader(10_000), limits.rows + 1)
+            rows = _first(connection.sql(query).to_arrow_reader(10_000), limits.rows + 1)
         except duckdb.InterruptException:
             raise OperationError(
                 f"the query took longer than {limits.seconds:g} seconds. Ask for less, or allow "
@@ -56,7 +61,8 @@ def ask_sql(
             raise OperationError(_words(error)) from None
         finally:
             timer.cancel()
-    return Answer(cut.batch, cut.at, rows.slice(0, limits.rows), rows.num_rows > limits.rows)
+    more = rows.num_rows > limits.rows
+    return Answer(cut.batch, cut.at, _whole_numbers(rows.slice(0, limits.rows)), more)
 
 
 def askable(books: Books) -> list[dict[str, Any]]:
@@ -83,14 +89,30 @@ def askable(books: Books) -> list[dict[str, Any]]:
 
 
 def _names_read(connection: duckdb.DuckDBPyConnection, query: str) -> list[str]:
-    """The names that a query reads."""
+    """The names that a query reads, but for those of its own WITH; from its text alone."""
     kinds = [statement.type for statement in connection.extract_statements(query)]
     if kinds != [duckdb.StatementType.SELECT]:
         raise OperationError(
             "a query is one SELECT: the books are read here and never written. Write for example "
             "\"select * from trade_summary where currency = 'USD'\"."
         )
-    return sorted({name.lower() for name in connection.get_table_names(query)})
+    ((text,),) = connection.execute("select json_serialize_sql(?)", [query]).fetchall()
+    parsed = json.loads(text)
+    if parsed["error"]:
+        raise OperationError(f"the query cannot be answered. {parsed['error_message']}")
+    nodes = list(_nodes(parsed))
+    read = {node["table_name"].lower() for node in nodes if node.get("type") == "BASE_TABLE"}
+    own = {one["key"].lower() for node in nodes for one in node.get("cte_map", {}).get("map", ())}
+    return sorted(read - own)
+
+
+def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object inside a parsed query."""
+    if isinstance(value, dict):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, dict | list):
+            yield from _nodes(item)
 
 
 def _open(connection: duckdb.DuckDBPyConnection, books: Books, name: str, cut: Cut) -> None:
@@ -115,6 +137,16 @@ def _first(reader: pa.RecordBatchReader, count: int) -> pa.Table:
         except StopIteration:
             break
     return pa.Table.from_batches(batches, reader.schema).slice(0, count)
+
+
+def _whole_numbers(rows: pa.Table) -> pa.Table:
+    """Sums of counts as integers where they fit: DuckDB adds them up in 128 bits."""
+    for place, field in enumerate(rows.schema):
+        if field.type == HUGEINT:
+            with suppress(pa.ArrowInvalid):
+                column = rows.column(place).cast(pa.int64())
+                rows = rows.set_column(place, field.name, column)
+    return rows
 
 
 def _words(error: duckdb.Error) -> str:
