@@ -118,7 +118,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 
 def in_duckdb(books: Books, folder: Path) -> Read:
     """A DuckDB database with the views in it, opened again as a tool would."""
-    dialect = DuckDBSnapshot(books.layout, books.cut())
+    dialect = DuckDBSnapshot(books.cut())
     file = str(folder / f"batch-{books.cut().batch}.duckdb")
     with duckdb.connect(file) as connection:
         connection.execute(as_text(books, dialect, views_of(books, dialect)))

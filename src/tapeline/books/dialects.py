@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tapeline.books.delta import read_files, within
+from tapeline.books.delta import read_files
 from tapeline.books.layout import Layout
 from tapeline.books.query import connect, quoted
 from tapeline.books.reader import Cut
@@ -47,8 +47,7 @@ class DuckDBSnapshot:
     name: str = "duckdb"
     settings: Sequence[str] = ("set TimeZone = 'UTC'",)
 
-    def __init__(self, layout: Layout, cut: Cut) -> None:
-        self._layout = layout
+    def __init__(self, cut: Cut) -> None:
         self._cut = cut
         moment = f", published {cut.at.isoformat()}" if cut.at else ""
         self.notes: Sequence[str] = (
@@ -61,11 +60,9 @@ class DuckDBSnapshot:
         return quoted(name)
 
     def stored(self, folder: Path, shape: pa.Schema) -> str:
-        files = within(read_files(folder), 0, self._cut.batch)
-        if folder.parent == self._layout.reference("any").parent:
-            files = [path for path, _, _ in read_files(folder)]  # these count their own versions
+        files = ", ".join(_text(path) for path, _, _ in read_files(folder))
         if files:
-            return f"read_parquet([{', '.join(_text(file) for file in files)}])"
+            return f"read_parquet([{files}])"
         with connect() as connection:
             connection.register("empty", shape.empty_table())
             described = connection.execute("describe empty").fetchall()

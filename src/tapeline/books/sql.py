@@ -43,24 +43,7 @@ def ask_sql(
             raise OperationError(_words(error)) from None
         for name in names:
             _open(connection, books, name, cut)
-        timer = threading.Timer(limits.seconds, connection.interrupt)
-        timer.start()
-        try:
-            rows = _first(connection.sql(query).to_arrow_reader(10_000), limits.rows + 1)
-        except duckdb.InterruptException:
-            raise OperationError(
-                f"the query took longer than {limits.seconds:g} seconds. Ask for less, or allow "
-                "more by --seconds."
-            ) from None
-        except duckdb.OutOfMemoryException:
-            raise OperationError(
-                f"the query needs more than {MEMORY_LIMIT} of memory. Ask for less: fewer columns, "
-                "a narrower WHERE, or a LIMIT with its ORDER BY."
-            ) from None
-        except duckdb.Error as error:
-            raise OperationError(_words(error)) from None
-        finally:
-            timer.cancel()
+        rows = _answer(connection, query, limits)
     more = rows.num_rows > limits.rows
     return Answer(cut.batch, cut.at, _whole_numbers(rows.slice(0, limits.rows)), more)
 
@@ -126,6 +109,28 @@ def _open(connection: duckdb.DuckDBPyConnection, books: Books, name: str, cut: C
     for other in view_inputs(books.plan.pipeline, views[name]):
         _open(connection, books, other, cut)
     connection.execute(f'create or replace temp view "{name}" as {views[name].sql}')
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> pa.Table:
+    """The rows of a query, and one more than allowed where there are more."""
+    timer = threading.Timer(limits.seconds, connection.interrupt)
+    timer.start()
+    try:
+        return _first(connection.sql(query).to_arrow_reader(10_000), limits.rows + 1)
+    except duckdb.InterruptException:
+        raise OperationError(
+            f"the query took longer than {limits.seconds:g} seconds. Ask for less, or allow "
+            "more by --seconds."
+        ) from None
+    except duckdb.OutOfMemoryException:
+        raise OperationError(
+            f"the query needs more than {MEMORY_LIMIT} of memory. Ask for less: fewer columns, "
+            "a narrower WHERE, or a LIMIT with its ORDER BY."
+        ) from None
+    except duckdb.Error as error:
+        raise OperationError(_words(error)) from None
+    finally:
+        timer.cancel()
 
 
 def _first(reader: pa.RecordBatchReader, count: int) -> pa.Table:

@@ -40,7 +40,9 @@ def sql(
     ] = None,
     form: Annotated[str, typer.Option("--format", help="table, csv or json")] = "table",
     limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = Limits.rows,
-    seconds: Annotated[float, typer.Option(help="At most so many seconds.")] = Limits.seconds,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="At most so many seconds.")
+    ] = Limits.seconds,
     as_reported: Annotated[
         str | None, typer.Option(help="As it was published by then, e.g. '2026-11-13 10:31'.")
     ] = None,
@@ -97,7 +99,7 @@ def views(
     dialect: Dialect = SparkLive(books.layout)
     refused: dict[str, str] = {}
     if engine == "duckdb":
-        dialect = DuckDBSnapshot(books.layout, books.cut())
+        dialect = DuckDBSnapshot(books.cut())
     elif check:
         from tapeline.run.session import build_session
         from tapeline.run.viewcheck import refused_by_spark
