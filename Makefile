@@ -6,9 +6,9 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON := .venv/bin/python
 # where ruff looks; folders that are not there yet are left out
-CODE := $(wildcard src tests benchmarks gallery)
+CODE := $(wildcard src tests benchmarks gallery examples)
 
-.PHONY: help setup demo test slow screenshots drill lint format check bench bench-all lock lock-jars clean
+.PHONY: help setup demo test slow orchestrators screenshots drill lint format check bench bench-all lock lock-orchestrators lock-jars clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +46,10 @@ screenshots: setup ## Make the pictures of the documentation anew
 drill: setup ## Kill the brokerage's pipeline 50 times over 100,000 trades; ARGS="--kills 3 --trades 5000"
 	@.venv/bin/tapeline drill --folder .drill $(ARGS)
 
+orchestrators: setup ## Run the examples for cron, Airflow and Dagster, which it installs into .venv-orchestrators
+	@bash scripts/orchestrators.sh
+	@REQUIRE_ORCHESTRATORS=1 $(PYTHON) -m pytest tests/orchestrators $(ARGS)
+
 bench: setup ## Run the short benchmarks
 	@$(PYTHON) -m benchmarks short
 
@@ -61,10 +65,19 @@ lock: setup ## Compile requirements.lock from pyproject.toml; UPGRADE=1 takes ne
 	@! grep -nE '://|^-|^# *-|/(home|root|tmp|opt|work)/' requirements.lock || \
 		{ echo "requirements.lock names an address or a path (lines above)" >&2; exit 1; }
 
+lock-orchestrators: setup ## Compile the locks of the examples' orchestrators; UPGRADE=1 takes newer versions
+	@for name in airflow dagster; do \
+		CUSTOM_COMPILE_COMMAND="make lock-orchestrators" .venv/bin/pip-compile --quiet $(if $(UPGRADE),--upgrade) \
+			--generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links \
+			--output-file examples/orchestrators/$$name.lock examples/orchestrators/$$name.in; \
+		! grep -nE '://|^-|^# *-|/(home|root|tmp|opt|work)/' examples/orchestrators/$$name.lock || \
+			{ echo "$$name.lock names an address or a path (lines above)" >&2; exit 1; }; \
+	done
+
 lock-jars: setup ## Fetch the jars of ivy.xml anew and write jars.sha256
 	@bash scripts/setup.sh --pin-jars
 
 clean: ## Remove all that was made, .venv and .jars included
-	rm -rf .venv .jars .jars.* build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .screenshots .drill \
+	rm -rf .venv .venv-orchestrators .jars .jars.* build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .screenshots .drill \
 		spark-warehouse metastore_db derby.log src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +18,8 @@ from rich.table import Table
 
 from tapeline.errors import OperationError
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# The last four are their wide forms, which spreadsheets take for the same.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def plain(value: Any) -> Any:
@@ -44,7 +47,7 @@ def as_csv(rows: pa.Table) -> str:
     """CSV whose text cells cannot start a formula in a spreadsheet."""
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow(rows.column_names)
+    writer.writerow([_cell(name) for name in rows.column_names])
     for row in rows.to_pylist():
         writer.writerow([_cell(value) for value in row.values()])
     return out.getvalue()
@@ -52,16 +55,35 @@ def as_csv(rows: pa.Table) -> str:
 
 def write_file(rows: pa.Table, path: Path) -> None:
     """Rows as a file, by its suffix; whoever reads it sees all of them or none."""
-    hidden = path.with_name(f".{path.name}.part")
     if path.suffix == ".csv":
-        hidden.write_text(as_csv(rows), encoding="utf-8", newline="")
+        write_text(as_csv(rows), path)
     elif path.suffix == ".json":
-        hidden.write_text(as_json(rows) + "\n", encoding="utf-8")
+        write_text(as_json(rows) + "\n", path)
     elif path.suffix == ".parquet":
-        pq.write_table(rows, hidden)
+        with _whole(path) as hidden:
+            pq.write_table(rows, hidden)
     else:
         raise OperationError(f"'{path.name}' ends with none of .csv, .json and .parquet.")
-    hidden.replace(path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """A text as a file; whoever reads it sees all of it or the one before."""
+    with _whole(path) as hidden:
+        hidden.write_text(text, encoding="utf-8", newline="")
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """A file beside the one to be written, which takes its place when it is whole."""
+    hidden = path.with_name(f".{path.name}.part")
+    try:
+        yield hidden
+        hidden.replace(path)
+    except OSError as error:
+        hidden.unlink(missing_ok=True)
+        raise OperationError(
+            f"{path} cannot be written: {error.strerror}. Make its folder, or name another one."
+        ) from None
 
 
 def as_table(rows: pa.Table, title: str = "") -> Table:
@@ -98,6 +120,8 @@ def _short(value: Decimal) -> Decimal:
 
 def _cell(value: Any) -> Any:
     text = plain(value)
-    if isinstance(value, str) and text.startswith(FORMULA):
+    if isinstance(text, dict | list):
+        return json.dumps(text, ensure_ascii=False)
+    if isinstance(value, str | bytes) and text.startswith(FORMULA):
         return "'" + text
     return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -34,16 +35,38 @@ class Clock:
 
     def status(self, summary: Summary) -> str:
         """An SQL expression for the status of a window, or nothing for a summary without time."""
-        if summary.time is None or summary.width is None:
+        if summary.time is None:
             return ""
-        end = _micros(parse_duration(summary.width))
-        final = end + _micros(self.final_after)
         starts = f"epoch_us(cast({quoted(summary.time)} as timestamp))"
-        return (
-            f", case when max(_clock) >= {starts} + {final} then 'restated' "
-            f"when {self.micros} >= {starts} + {final} then 'final' "
-            f"when {self.micros} >= {starts} + {end} then 'provisional' else 'open' end as _status"
-        )
+        case = status_of(summary, self.final_after, str(self.micros), "max(_clock)", starts)
+        return f", {case} as _status"
+
+
+def status_of(
+    summary: Summary, final_after: timedelta, clock: str, changed: str, starts: str
+) -> str:
+    """The rule of a window's status, from SQL expressions in microseconds.
+
+    They are the clock now, the clock when the window last changed, and the window's start.
+    """
+    assert summary.width is not None, "time and width come together"
+    end = _micros(parse_duration(summary.width))
+    final = end + _micros(final_after)
+    return (
+        f"case when {changed} >= {starts} + {final} then 'restated' "
+        f"when {clock} >= {starts} + {final} then 'final' "
+        f"when {clock} >= {starts} + {end} then 'provisional' else 'open' end"
+    )
+
+
+def folded(rows: str, key: Sequence[str], sums: Mapping[str, str], more: str = "") -> str:
+    """The fold, as SQL: one row per key, every measure added up in its own type.
+
+    Names come as the dialect quotes them; a balance exists while its `_entries` are above zero.
+    """
+    keys = ", ".join(key)
+    added = ", ".join(f"cast(sum({name}) as {kind}) as {name}" for name, kind in sums.items())
+    return f"select {keys}, {added}{more} from {rows} group by {keys} having sum(_entries) > 0"
 
 
 def fold_view(
@@ -62,21 +85,18 @@ def fold_view(
         return False
     start = _register_balances(connection, layout, summary, batch)
     measures = measures_of(connection, journal, summary)
-    keys = ", ".join(quoted(name) for name in summary.key)
-    values = ", ".join(quoted(name) for name in (*measures, "_entries", "_clock"))
-    rows = f"select {keys}, {values} from {journal} where _batch > {start} and _batch <= {batch}"
+    keys = [quoted(name) for name in summary.key]
+    names = (*measures, "_entries")
+    columns = ", ".join([*keys, *map(quoted, names), "_clock"])
+    rows = f"select {columns} from {journal} where _batch > {start} and _batch <= {batch}"
     if start:
-        rows += f" union all select {keys}, {values} from {summary.name}__balances"
+        rows += f" union all select {columns} from {summary.name}__balances"
     types = dict(connection.execute(f"select column_name, column_type from (describe {journal})")
                  .fetchall())  # fmt: skip
-    sums = ", ".join(
-        f"sum({quoted(name)})::{types[name]} as {quoted(name)}" for name in (*measures, "_entries")
-    )
     last = ", max(_clock) as _clock" if clock is None else clock.status(summary)
+    fold = folded(f"({rows})", keys, {quoted(name): types[name] for name in names}, last)
     connection.execute(
-        f"create or replace temp view {quoted(summary.name)} as "
-        f"select {keys}, {sums}{last} from ({rows}) "
-        f"group by {keys} having sum(_entries) > 0 order by {keys}"
+        f"create or replace temp view {quoted(summary.name)} as {fold} order by {', '.join(keys)}"
     )
     return True
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from tapeline.books.delta import read_files, within
 from tapeline.errors import OperationError
@@ -40,6 +41,25 @@ def connect() -> duckdb.DuckDBPyConnection:
         return _database().cursor()
 
 
+def enclosed() -> duckdb.DuckDBPyConnection:
+    """A database apart, for SQL that we did not write: no files, no network, no settings.
+
+    A SELECT alone is no wall: in this DuckDB its WITH may hold a COPY.
+    """
+    connection = duckdb.connect(":memory:", config={"threads": "2", "memory_limit": MEMORY_LIMIT})
+    for setting in (
+        "TimeZone = 'UTC'",
+        "temp_directory = ''",  # what does not fit into memory is refused, not spilled
+        "python_enable_replacements = false",  # nor are Python's variables tables
+        "autoinstall_known_extensions = false",
+        "autoload_known_extensions = false",
+        "enable_external_access = false",
+        "lock_configuration = true",
+    ):
+        connection.execute(f"set {setting}")
+    return connection
+
+
 def register_table(
     connection: duckdb.DuckDBPyConnection,
     name: str,
@@ -52,7 +72,7 @@ def register_table(
         return False
     try:
         view_files(connection, name, files)
-    except duckdb.Error as error:
+    except (duckdb.Error, OSError, pa.ArrowInvalid) as error:
         raise OperationError(
             f"{folder}: a file of this table is missing or damaged: {error}. Restore it from a "
             "backup; the tape and its archive hold what is needed to make it again."
@@ -61,7 +81,11 @@ def register_table(
 
 
 def view_files(connection: duckdb.DuckDBPyConnection, name: str, files: list[str]) -> None:
-    """A temporary view over Parquet files."""
+    """A temporary view over Parquet files, which an enclosed database gets from Arrow's reader."""
+    (reaches,) = connection.execute("select current_setting('enable_external_access')").fetchall()
+    if not reaches[0]:
+        connection.register(name, ds.dataset(files, format="parquet"))
+        return
     listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
     connection.execute(
         f'create or replace temp view "{name}" as select * from read_parquet([{listed}])'

@@ -15,7 +15,7 @@ from tapeline.books.commits import published_by, read_commits, read_tail
 from tapeline.books.fold import Clock, fold_view
 from tapeline.books.layout import Layout
 from tapeline.books.query import connect, register_table
-from tapeline.books.schemas import VERDICTS
+from tapeline.books.schemas import UNREAD, VERDICTS
 from tapeline.declare import Summary, Table
 from tapeline.declare.duration import parse_duration
 from tapeline.errors import OperationError, did_you_mean
@@ -35,6 +35,16 @@ class Cut:
         """The highest event time so far of the records behind a summary, in microseconds."""
         entry = plan.entry_of(summary.stream).name
         return int(self.body.get("clocks", {}).get(entry, -(2**63)))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows of one cut of the books; `more` when a limit left some out."""
+
+    batch: int
+    at: datetime | None
+    rows: pa.Table
+    more: bool = False
 
 
 class Books:
@@ -126,7 +136,7 @@ class Books:
             )
             rows = " union all ".join(standing("t", batch, word) for word in ("kept", "applied"))
             query = (
-                f"select * exclude (_raw, _content_hash, _key_hash, _reasons) from ({rows}) "
+                f"select * exclude ({', '.join(UNREAD)}, _reasons) from ({rows}) "
                 f"where _position in ({alone}) order by _batch, _position"
             )
             return connection.sql(query).to_arrow_table()
@@ -168,8 +178,8 @@ class Books:
         if not register_table(connection, name, self.layout.register(table.name), batches):
             return False
         connection.execute(
-            f'create or replace temp view "{table.name}" as select * exclude (_raw, _content_hash, '
-            f"_key_hash) from ({standing(name, batches[1], 'kept')}) where _batch >= {batches[0]}"
+            f'create or replace temp view "{table.name}" as select * exclude ({", ".join(UNREAD)}) '
+            f"from ({standing(name, batches[1], 'kept')}) where _batch >= {batches[0]}"
         )
         return True
 
@@ -194,14 +204,19 @@ class Books:
             raise OperationError(f"'{table}' is no table, and only tables have verdicts.{hint}")
 
 
-def standing(register: str, batch: int, verdict: str) -> str:
-    """The rows of a verdict that have not been taken back by a later batch, as SQL."""
+def standing(register: str, batch: int | None, verdict: str) -> str:
+    """The rows of a verdict that have not been taken back by a later batch, as SQL.
+
+    Valid in DuckDB and in Spark. No batch is said of a register that ends there by itself.
+    """
+    gone_by = f" and gone._batch <= {batch}" if batch is not None else ""
+    stood_by = f" and stood._batch <= {batch}" if batch is not None else ""
     gone = (
-        f"select 1 from \"{register}\" gone where gone._sign < 0 and gone._verdict = '{verdict}' "
+        f"select 1 from {register} gone where gone._sign < 0 and gone._verdict = '{verdict}' "
         "and gone._position = stood._position and gone._row = stood._row "
-        f"and gone._batch > stood._batch and gone._batch <= {batch}"
+        f"and gone._batch > stood._batch{gone_by}"
     )
     return (
-        f"select * from \"{register}\" stood where _verdict = '{verdict}' and _sign > 0 "
-        f"and _batch <= {batch} and not exists ({gone})"
+        f"select * from {register} stood where stood._verdict = '{verdict}' and stood._sign > 0"
+        f"{stood_by} and not exists ({gone})"
     )

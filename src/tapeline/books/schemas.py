@@ -46,6 +46,9 @@ REGISTER = [
     ("_raw", pa.binary()),
 ]
 
+# What a table's readers do not see of its register.
+UNREAD = ("_raw", "_content_hash", "_key_hash")
+
 LINKS = [
     ("_position", POSITION),
     ("_sign", pa.int32()),

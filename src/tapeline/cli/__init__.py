@@ -5,14 +5,14 @@ from __future__ import annotations
 import typer
 from rich.markup import escape
 
-from tapeline.cli import broker, keeping, pulling, quarantine, reading, running, trying
+from tapeline.cli import broker, keeping, pulling, quarantine, reading, running, sql, trying
 from tapeline.cli.options import err
 from tapeline.errors import TapelineError
 
 app = typer.Typer(
     help="Tapeline keeps the books of a stream.", no_args_is_help=True, add_completion=False
 )
-for part in (running.app, pulling.app, reading.app, keeping.app):
+for part in (running.app, pulling.app, reading.app, sql.app, keeping.app):
     app.add_typer(part)
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(broker.app, name="broker")

@@ -88,7 +88,7 @@ def export(
     if as_json:
         print_json({"file": str(file), "rows": rows.num_rows})
     else:
-        out.print(f"{file}: {rows.num_rows:,} rows.")
+        out.print(f"{escape(str(file))}: {rows.num_rows:,} rows.")
 
 
 @app.command("why")

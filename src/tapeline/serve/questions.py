@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tapeline.books import Books
 from tapeline.books.query import connect, quoted
+from tapeline.books.reader import Answer
 from tapeline.errors import OperationError, did_you_mean
 
 CONDITION = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(>=|<=|=|>|<)(.*)", re.DOTALL)
@@ -33,16 +34,6 @@ class Question:
     since_batch: int = 0
     limit: int = 1_000
     offset: int = 0
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Rows of one cut of the books; `more` when the limit left some out."""
-
-    batch: int
-    at: datetime | None
-    rows: pa.Table
-    more: bool = False
 
 
 def ask(books: Books, question: Question) -> Answer:

@@ -1,0 +1,159 @@
+"""SQL of one's own over the books, read-only: what is declared, under the names it has."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from tapeline.books.query import MEMORY_LIMIT, enclosed
+from tapeline.books.reader import Answer, Books, Cut
+from tapeline.books.shape import shape_of
+from tapeline.errors import OperationError
+from tapeline.plan.graph import view_inputs
+
+HUGEINT = pa.decimal128(38, 0)  # what Arrow makes of it
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one query may cost. Its memory is limited by the database: MEMORY_LIMIT."""
+
+    rows: int = 10_000
+    seconds: float = 60.0
+
+
+def ask_sql(
+    books: Books, query: str, as_reported: datetime | None = None, limits: Limits | None = None
+) -> Answer:
+    """The answer to one SELECT at the last published batch, or as it was published by a moment."""
+    limits = limits or Limits()
+    cut = books.cut(as_reported)
+    with enclosed() as connection:
+        try:
+            names = _names_read(connection, query)
+        except duckdb.Error as error:
+            raise OperationError(_words(error)) from None
+        for name in names:
+            _open(connection, books, name, cut)
+        rows = _answer(connection, query, limits)
+    more = rows.num_rows > limits.rows
+    return Answer(cut.batch, cut.at, _whole_numbers(rows.slice(0, limits.rows)), more)
+
+
+def askable(books: Books) -> list[dict[str, Any]]:
+    """What can be asked for, with the columns of each and their types."""
+    plan = books.plan.pipeline
+    cut = books.cut()
+    found: list[dict[str, Any]] = []
+    with enclosed() as connection:
+        for kind, items in (
+            ("summary", plan.summaries),
+            ("view", plan.views),
+            ("table", plan.tables),
+            ("reference", plan.references),
+        ):
+            for name, item in items.items():
+                _open(connection, books, name, cut)
+                described = connection.execute(
+                    f'select column_name, lower(column_type) from (describe "{name}")'
+                )
+                columns = dict(described.fetchall())
+                about = getattr(item, "about", "")
+                found.append({"kind": kind, "name": name, "columns": columns, "about": about})
+    return found
+
+
+def _names_read(connection: duckdb.DuckDBPyConnection, query: str) -> list[str]:
+    """The names that a query reads, but for those of its own WITH; from its text alone."""
+    kinds = [statement.type for statement in connection.extract_statements(query)]
+    if kinds != [duckdb.StatementType.SELECT]:
+        raise OperationError(
+            "a query is one SELECT: the books are read here and never written. Write for example "
+            "\"select * from trade_summary where currency = 'USD'\"."
+        )
+    ((text,),) = connection.execute("select json_serialize_sql(?)", [query]).fetchall()
+    parsed = json.loads(text)
+    if parsed["error"]:
+        raise OperationError(f"the query cannot be answered. {parsed['error_message']}")
+    nodes = list(_nodes(parsed))
+    read = {node["table_name"].lower() for node in nodes if node.get("type") == "BASE_TABLE"}
+    own = {one["key"].lower() for node in nodes for one in node.get("cte_map", {}).get("map", ())}
+    return sorted(read - own)
+
+
+def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object inside a parsed query."""
+    if isinstance(value, dict):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, dict | list):
+            yield from _nodes(item)
+
+
+def _open(connection: duckdb.DuckDBPyConnection, books: Books, name: str, cut: Cut) -> None:
+    """Make a name readable; what has no rows yet has its columns all the same."""
+    if books.open(connection, name, cut):
+        return
+    views = books.plan.pipeline.views
+    if name not in views:
+        connection.register(name, shape_of(books, name).empty_table())
+        return
+    for other in view_inputs(books.plan.pipeline, views[name]):
+        _open(connection, books, other, cut)
+    connection.execute(f'create or replace temp view "{name}" as {views[name].sql}')
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> pa.Table:
+    """The rows of a query, and one more than allowed where there are more."""
+    timer = threading.Timer(limits.seconds, connection.interrupt)
+    timer.start()
+    try:
+        return _first(connection.sql(query).to_arrow_reader(10_000), limits.rows + 1)
+    except duckdb.InterruptException:
+        raise OperationError(
+            f"the query took longer than {limits.seconds:g} seconds. Ask for less, or allow "
+            "more by --seconds."
+        ) from None
+    except duckdb.OutOfMemoryException:
+        raise OperationError(
+            f"the query needs more than {MEMORY_LIMIT} of memory. Ask for less: fewer columns, "
+            "a narrower WHERE, or a LIMIT with its ORDER BY."
+        ) from None
+    except duckdb.Error as error:
+        raise OperationError(_words(error)) from None
+    finally:
+        timer.cancel()
+
+
+def _first(reader: pa.RecordBatchReader, count: int) -> pa.Table:
+    """The first rows of an answer; the others are never computed where they need not be."""
+    batches: list[pa.RecordBatch] = []
+    while sum(batch.num_rows for batch in batches) < count:
+        try:
+            batches.append(reader.read_next_batch())
+        except StopIteration:
+            break
+    return pa.Table.from_batches(batches, reader.schema).slice(0, count)
+
+
+def _whole_numbers(rows: pa.Table) -> pa.Table:
+    """Sums of counts as integers where they fit: DuckDB adds them up in 128 bits."""
+    for place, field in enumerate(rows.schema):
+        if field.type == HUGEINT:
+            with suppress(pa.ArrowInvalid):
+                column = rows.column(place).cast(pa.int64())
+                rows = rows.set_column(place, field.name, column)
+    return rows
+
+
+def _words(error: duckdb.Error) -> str:
+    """DuckDB's own words; they name the nearest column."""
+    return f"the query cannot be answered. {error}"
