@@ -5,7 +5,7 @@ python -m benchmarks.ours live --root DIR --reference DIR          # drop into D
 python -m benchmarks.ours batches --root DIR --drop DIR --reference DIR --batches 60
 python -m benchmarks.ours history --root DIR --drop DIR --reference DIR --days 1
 python -m benchmarks.ours grow --root DIR --drop DIR --reference DIR
-python -m benchmarks.ours soak --root DIR --drop DIR --reference DIR --batches 1000
+python -m benchmarks.ours soak --root DIR --drop DIR --reference DIR --batches 5000
 python -m benchmarks.ours reach --root DIR --reference DIR --batches 8  # after a kill
 """
 

@@ -52,10 +52,10 @@ def arm(name: str, *arguments: str, limit_seconds: float = LIMIT_SECONDS) -> Fac
     return {**result.last, **usage}
 
 
-def ours(what: str, made: Input, *more: str) -> Facts:
+def ours(what: str, made: Input, *more: str, limit_seconds: float = LIMIT_SECONDS) -> Facts:
     with fresh_root(f"ours-{what}") as root:
         places = ["--root", str(root), "--drop", str(made.drop), "--reference", str(made.reference)]
-        return arm("benchmarks.ours", what, *places, *more)
+        return arm("benchmarks.ours", what, *places, *more, limit_seconds=limit_seconds)
 
 
 def right(facts: Facts, made: Input) -> Facts:
@@ -175,11 +175,9 @@ def hundred_days(scale: float, rounds: int) -> Facts:
 def backlog(scale: float, rounds: int) -> Facts:
     """Is a backlog of 5 GB worked off with a heap of 2 GB, and do batches cost more behind it?"""
     made = make("backlog", scale)
-    with environment({"TAPELINE_INTAKE_KEEP": "delete"}), fresh_root("ours-backlog") as root:
-        places = ["--root", str(root), "--drop", str(made.drop), "--reference", str(made.reference)]
-        words = ["--warm-up", "40", "--batches", "100"]
-        one = arm("benchmarks.ours", "grow", *places, *words, limit_seconds=4 * LIMIT_SECONDS)
-    right(one, made)
+    words = ["--warm-up", "40", "--batches", "100"]
+    with environment({"TAPELINE_INTAKE_KEEP": "delete"}):
+        one = right(ours("grow", made, *words, limit_seconds=4 * LIMIT_SECONDS), made)
     steps = one["steps"]
     return {
         "unit": "ms, median of a batch of 200, behind 1, 10 and 100 days of 200,000 trades",
@@ -289,9 +287,11 @@ def environment(more: dict[str, str]) -> Iterator[None]:
 
 
 def soak(scale: float, rounds: int) -> Facts:
-    """Do files, logs and the time per batch stay bounded over 1,000 small batches?"""
-    made = make("stream", 1.0)
-    one = ours("soak", made, "--batches", str(int(1000 * max(scale, 0.3))), "--lines", "50")
+    """Do files, logs and the time per batch stay bounded over 5,000 small batches?"""
+    made = make("stream", max(1.0, 5 * scale))
+    batches = str(int(5_000 * max(scale, 0.1)))
+    places = ["--batches", batches, "--lines", "50"]
+    one = ours("soak", made, *places, limit_seconds=4 * LIMIT_SECONDS)
     hundreds = one["hundreds"]
     settled = hundreds[1:]  # the first hundred compiles
     return {
