@@ -95,7 +95,8 @@ def test_from_a_dropped_file_to_a_report_and_a_trial_balance(shop: Path) -> None
     )
     done = tapeline(shop, "run", "pipeline.py", "--once", "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"batches": 1, "records": 4, "batch": 1}
+    said = {"batches": 1, "records": 4, "batch": 1, "stopped": False}
+    assert json.loads(done.stdout) == said
     report = tapeline(shop, "report", "by_shop", "--pipeline", "pipeline.py", "--json")
     assert json.loads(report.stdout) == [
         {"shop": "north", "money": "10.50", "sales": 1, "_entries": 1},
