@@ -106,6 +106,22 @@ class ServeSettings:
 
 
 @dataclass(frozen=True)
+class KafkaSettings:
+    """Where the cluster is, who asks, and what happens when messages have vanished."""
+
+    brokers: str = ""
+    security: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    ca_file: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    username: str = ""
+    password_variable: str = ""
+    on_loss: Literal["stop", "go_on"] = "stop"
+    wait_seconds: float = 0.05
+
+
+@dataclass(frozen=True)
 class PullSettings:
     """Where one pull asks, as whom, and how much it takes."""
 
@@ -129,6 +145,7 @@ class Settings:
     notify: NotifySettings = NotifySettings()
     log: LogSettings = LogSettings()
     serve: ServeSettings = ServeSettings()
+    kafka: KafkaSettings = KafkaSettings()
     pipeline: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     pull: Mapping[str, PullSettings] = field(default_factory=dict)
 

@@ -46,6 +46,7 @@ class DeliveryPart:
     first_line: int
     last_line: int
     complete: bool
+    identity: str | None = None  # of a topic: its cluster's and its own
 
 
 @dataclass(frozen=True)

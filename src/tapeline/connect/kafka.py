@@ -1,0 +1,128 @@
+"""Topics of a Kafka cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Literal, get_args
+from zoneinfo import ZoneInfo
+
+from tapeline.declare.duration import parse_moment
+from tapeline.declare.schema import Field, parse_schema
+from tapeline.errors import DeclarationError
+from tapeline.settings import KafkaSettings
+
+MessageFormat = Literal["json", "text"]
+PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})(/(?P<partition>\d{1,6}))?")
+TEXT = (Field("value", "string"),)
+Offsets = str | Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """Topics of a Kafka cluster. Where it is, is a setting. Delivers: exactly once into the tape.
+
+    `topics` is a name, several, or a compiled pattern that new topics may match; "trades/0" names
+    one partition. A partition that the tape does not know yet begins at `starting`: "earliest",
+    "latest", a moment such as "2026-11-13 10:00", or offsets by partition, {"trades/0": 100}.
+    Nothing from `ending` on is taken, which is a moment or offsets; without it there is no end.
+    """
+
+    topics: str | Sequence[str] | re.Pattern[str]
+    format: MessageFormat = "json"
+    schema: str | None = None
+    zone: str = "UTC"
+    starting: Offsets = "earliest"
+    ending: Offsets = ""
+
+    def __post_init__(self) -> None:
+        for name in self.names:
+            if not PARTITION.fullmatch(name):
+                raise DeclarationError(
+                    f"Kafka: '{name}' is no topic's name, nor one of a partition such as 'trades/0'."
+                )
+        if not self.names and not isinstance(self.topics, re.Pattern):
+            raise DeclarationError("Kafka: name a topic, several, or a pattern: re.compile('...').")
+        if self.format not in get_args(MessageFormat):
+            raise DeclarationError(
+                f"Kafka: format '{self.format}' is not one of {', '.join(get_args(MessageFormat))}."
+            )
+        try:
+            ZoneInfo(self.zone)
+        except (KeyError, ValueError, OSError):
+            raise DeclarationError(f"Kafka: '{self.zone}' is not a time zone.") from None
+        for said in (self.starting, self.ending):
+            if isinstance(said, str) and said not in ("", "earliest", "latest"):
+                parse_moment(said)
+
+    @property
+    def path(self) -> str:
+        """What a plan shows: never where the cluster is."""
+        if isinstance(self.topics, re.Pattern):
+            return f"topics like {self.topics.pattern}"
+        return f"topic {', '.join(self.names)}"
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The topics and partitions that are named; none when a pattern chooses them."""
+        if isinstance(self.topics, re.Pattern):
+            return ()
+        return (self.topics,) if isinstance(self.topics, str) else tuple(self.topics)
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        """The columns of a decoded message."""
+        if self.format == "text":
+            return TEXT
+        if self.schema is None:
+            raise DeclarationError(f"Kafka({self.path}) needs a schema to decode its messages.")
+        return parse_schema(self.schema)
+
+    def chooses(self, topic: str, partition: int) -> bool:
+        """Whether a partition belongs to this source."""
+        if isinstance(self.topics, re.Pattern):
+            return self.topics.fullmatch(topic) is not None
+        return topic in self.names or f"{topic}/{partition}" in self.names
+
+
+def moment_of(said: Offsets) -> datetime | None:
+    """The moment that starting or ending names, if it names one."""
+    if not isinstance(said, str) or said in ("", "earliest", "latest"):
+        return None
+    return parse_moment(said)
+
+
+def client_options(settings: KafkaSettings) -> dict[str, str | int | bool]:
+    """What librdkafka needs to reach the cluster; secrets come from the environment."""
+    if not settings.brokers:
+        raise DeclarationError(
+            "kafka.brokers is not set. Write it into tapeline.toml: [kafka] brokers = "
+            "'127.0.0.1:9092'; 'tapeline broker start' runs one for development."
+        )
+    found: dict[str, str | int | bool] = {
+        "bootstrap.servers": settings.brokers,
+        "security.protocol": settings.security.lower(),
+    }
+    for key, value in (
+        ("ssl.ca.location", settings.ca_file),
+        ("ssl.certificate.location", settings.certificate_file),
+        ("ssl.key.location", settings.key_file),
+        ("sasl.mechanism", settings.sasl_mechanism if settings.username else ""),
+        ("sasl.username", settings.username),
+        ("sasl.password", _secret(settings.password_variable)),
+    ):
+        if value:
+            found[key] = value
+    return found
+
+
+def _secret(variable: str) -> str:
+    if variable and not os.environ.get(variable):
+        raise DeclarationError(
+            f"the environment variable {variable}, which kafka.password_variable names, is not set."
+        )
+    return os.environ.get(variable, "") if variable else ""

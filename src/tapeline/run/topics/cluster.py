@@ -1,0 +1,112 @@
+"""What a cluster says of its topics: which partitions there are, who they are, how far they go."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tapeline.connect.kafka import Kafka
+from tapeline.errors import OperationError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+ASK_SECONDS = 30.0
+_quiet = logging.getLogger("tapeline.kafka.client")
+_quiet.addHandler(logging.NullHandler())
+_quiet.propagate = False
+
+Partition = tuple[str, int]
+
+
+def label(partition: Partition) -> str:
+    return f"{partition[0]}/{partition[1]}"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The first offset that a partition still holds, and the one behind its last message."""
+
+    first: int
+    end: int
+
+
+class Cluster:
+    """Answers of one cluster. Every question has a limit of time, and says who did not answer."""
+
+    def __init__(self, options: dict[str, str | int | bool], kafka: Kafka) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        self._kafka = kafka
+        self._admin = AdminClient(dict(options), logger=_quiet)
+
+    def partitions(self, consumer: Consumer) -> dict[Partition, str]:
+        """The partitions that the source chooses, each with the identity of its topic.
+
+        A topic that is deleted and made anew has another identity: its offsets mean other records.
+        """
+        from confluent_kafka import KafkaException, TopicCollection
+
+        try:
+            seen = consumer.list_topics(timeout=ASK_SECONDS)
+            chosen = sorted(
+                (name, partition)
+                for name, topic in seen.topics.items()
+                for partition in topic.partitions
+                if self._kafka.chooses(name, partition)
+            )
+            names = sorted({name for name, _ in chosen})
+            asked = self._admin.describe_topics(TopicCollection(names)) if names else {}
+            ids = {name: str(one.result(ASK_SECONDS).topic_id) for name, one in asked.items()}
+        except KafkaException as error:
+            raise unreachable(error) from None
+        missing = {name.partition("/")[0] for name in self._kafka.names} - set(names)
+        if missing:
+            raise OperationError(
+                f"TOPIC_MISSING: the cluster has no topic {', '.join(sorted(missing))}. Make it, or "
+                "correct the name; the source waits for it."
+            )
+        return {one: f"{seen.cluster_id}/{ids[one[0]]}" for one in chosen}
+
+    def bounds(self, consumer: Consumer, partition: Partition) -> Bounds:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        try:
+            first, end = consumer.get_watermark_offsets(
+                TopicPartition(*partition), timeout=ASK_SECONDS
+            )
+        except KafkaException as error:
+            raise unreachable(error) from None
+        return Bounds(first, end)
+
+    def at(self, consumer: Consumer, partitions: list[Partition], moment: datetime) -> dict[
+        Partition, int
+    ]:
+        """The first offset of each partition whose message was written at a moment or later."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        milliseconds = int(moment.timestamp() * 1000)
+        asked = [TopicPartition(*one, milliseconds) for one in partitions]
+        try:
+            found = consumer.offsets_for_times(asked, timeout=ASK_SECONDS)
+        except KafkaException as error:
+            raise unreachable(error) from None
+        # -1: nothing is that late yet, so everything that comes is.
+        return {
+            (one.topic, one.partition): one.offset
+            if one.offset >= 0
+            else self.bounds(consumer, (one.topic, one.partition)).end
+            for one in found
+        }
+
+
+def unreachable(error: Exception) -> OperationError:
+    """Why the cluster did not answer, in words, without addresses."""
+    said = error.args[0] if error.args else error
+    words = said.str() if hasattr(said, "str") else str(said)
+    return OperationError(
+        f"KAFKA: {words}. It is tried again; see that the brokers of kafka.brokers run, and that "
+        "this user may read."
+    )

@@ -1,0 +1,299 @@
+"""The intake of topics: messages become pieces, as files do, and the piece itself is the position.
+
+Delivers: every committed message exactly once, in the order of its partition. A piece names the
+range of offsets that it holds of each partition. What is published, or on the tape, says where to
+go on; the cluster's own record of a group's offsets is written for other people's tools and never
+read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tapeline.connect.kafka import Kafka, client_options, moment_of
+from tapeline.errors import OperationError, TapelineBug
+from tapeline.run.intake.deliveries import IntakeLimits
+from tapeline.run.intake.findings import Findings
+from tapeline.run.intake.lines import Lines
+from tapeline.run.intake.pieces import DeliveryPart, Part, PieceFacts
+from tapeline.run.intake.shelf import Shelf
+from tapeline.run.topics.cluster import Cluster, Partition, label, unreachable
+from tapeline.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+LOOK_SECONDS = 5.0  # how often partitions, identities and lost offsets are looked for
+NO_VALUE = "the message has no value"
+
+
+class Reached:
+    """How far each partition is published, and of which topic that was."""
+
+    def __init__(self) -> None:
+        self.next: dict[str, int] = {}
+        self.identity: dict[str, str] = {}
+
+    def note(self, part: Mapping[str, Any]) -> None:
+        name = part["name"]
+        if part.get("identity") != self.identity.get(name):
+            self.next.pop(name, None)  # another topic of the same name: its offsets begin anew
+        self.identity[name] = part.get("identity") or ""
+        self.next[name] = max(self.next.get(name, 0), part["last_line"] + 1)
+
+
+class TopicIntake:
+    """The intake of one source's topics."""
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        home: Path,
+        settings: KafkaSettings,
+        limits: IntakeLimits,
+        clock: Callable[[], datetime],
+        group: str,
+    ) -> None:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._kafka = kafka
+        self._settings = settings
+        self._limits = limits
+        self._clock = clock
+        self._options = {
+            **client_options(settings),
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": False,
+        }
+        self._shelf = Shelf(home)
+        self._findings = Findings(home / "findings.jsonl", clock)
+        self._turn = threading.Lock()
+        self._consumer: Consumer | None = None
+        self._identities: dict[Partition, str] = {}
+        self._looked = 0.0
+        self._delivery = 0
+        self._through = 0
+        self._told: dict[str, int] = {}
+        self.reached = Reached()
+        self.rounds = 0
+
+    def recover(self, last_piece: int, last_delivery: int) -> None:
+        """Finish what a crash interrupted. `reached` knows by now what is on the tape."""
+        with self._turn:
+            self._delivery = max(self._delivery, last_delivery)
+            self._through = last_piece
+            for piece in self._shelf.recover(last_piece):
+                self._note(piece)
+
+    def take(self) -> int:
+        """Fetch what there is, as one piece; the number of pieces published."""
+        with self._turn:
+            self._look()
+            if self._consumer is None:
+                raise TapelineBug("TopicIntake.take() without a consumer.")
+            self.rounds += 1
+            messages = self._consumer.consume(
+                self._limits.records_per_piece, timeout=self._settings.wait_seconds
+            )
+            good = self._without_errors(messages)
+            if good:
+                self._publish(good)
+            self._tell_group()
+            return bool(good)
+
+    def settle(self, through_piece: int) -> None:
+        """Pieces up to this one are on the tape."""
+        self._through = max(self._through, through_piece)
+
+    def waiting(self) -> tuple[int, int]:
+        """Messages that are in the topics and not published; an upper bound."""
+        consumer = self._consumer
+        if consumer is None:
+            return 0, 0
+        from confluent_kafka import TopicPartition
+
+        behind = 0
+        for partition in self._identities:
+            _, end = consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
+            behind += max(0, end - self.reached.next.get(label(partition), 0))
+        return behind, 0
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        with self._turn:
+            yield
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _look(self) -> None:
+        """Now and then: which partitions there are, and whether offsets have vanished."""
+        if self._consumer is not None and time.monotonic() - self._looked < LOOK_SECONDS:
+            return
+        from confluent_kafka import Consumer
+
+        if self._consumer is None:
+            self._consumer = Consumer(dict(self._options))
+        cluster = Cluster(client_options(self._settings), self._kafka)
+        found = cluster.partitions(self._consumer)
+        new = {one: identity for one, identity in found.items() if one not in self._identities}
+        for partition, identity in found.items():
+            self._refuse_another(partition, identity)
+        for partition in found:
+            self._check_bounds(cluster, partition)
+        if new or found.keys() != self._identities.keys():
+            self._begin(cluster, list(new))
+            self._identities = found
+            self._assign()
+        self._looked = time.monotonic()
+
+    def _refuse_another(self, partition: Partition, identity: str) -> None:
+        """A topic that was made anew: its offsets mean other messages."""
+        name = label(partition)
+        known = self.reached.identity.get(name)
+        if not known or known == identity:
+            return
+        if self._settings.on_loss == "stop":
+            raise OperationError(
+                f"TOPIC_REPLACED: {name} is another topic than the one on the tape, which stands "
+                f"before offset {self.reached.next[name]}. Set kafka.on_loss = 'go_on' to take the "
+                "new one from its beginning."
+            )
+        self._findings.add("TOPIC_REPLACED", name, f"goes on with the new one, {identity}")
+        self.reached.identity[name] = identity
+        self.reached.next.pop(name, None)
+        self._identities.pop(partition, None)
+
+    def _check_bounds(self, cluster: Cluster, partition: Partition) -> None:
+        """Messages that the tape lacks and the cluster has no more are a gap, never silence."""
+        assert self._consumer is not None
+        name = label(partition)
+        stands = self.reached.next.get(name)
+        if stands is None:
+            return
+        bounds = cluster.bounds(self._consumer, partition)
+        if bounds.first <= stands <= bounds.end:
+            return
+        lost = (
+            f"offsets {stands} to {bounds.first - 1} are gone (retention)"
+            if stands < bounds.first
+            else f"offset {stands} comes next, but the partition ends before {bounds.end}"
+        )
+        if self._settings.on_loss == "stop":
+            raise OperationError(
+                f"KAFKA_DATA_LOSS: {name}: {lost}. Nothing was taken beyond it. Set kafka.on_loss "
+                "= 'go_on' to record the gap and go on behind it."
+            )
+        self._findings.add("KAFKA_DATA_LOSS", name, lost)
+        self.reached.next[name] = bounds.first if stands < bounds.first else bounds.end
+        self._identities.pop(partition, None)
+
+    def _begin(self, cluster: Cluster, partitions: list[Partition]) -> None:
+        """Where partitions begin that the tape does not know."""
+        assert self._consumer is not None
+        unknown = [one for one in partitions if label(one) not in self.reached.next]
+        starting = self._kafka.starting
+        moment = moment_of(starting)
+        if moment is not None:
+            for one, offset in cluster.at(self._consumer, unknown, moment).items():
+                self.reached.next[label(one)] = offset
+            return
+        for one in unknown:
+            bounds = cluster.bounds(self._consumer, one)
+            offset = bounds.end if starting == "latest" else bounds.first
+            if not isinstance(starting, str):
+                offset = max(bounds.first, min(starting.get(label(one), bounds.first), bounds.end))
+            self.reached.next[label(one)] = offset
+
+    def _assign(self) -> None:
+        from confluent_kafka import TopicPartition
+
+        assert self._consumer is not None
+        self._consumer.assign(
+            [TopicPartition(*one, self.reached.next[label(one)]) for one in self._identities]
+        )
+
+    def _without_errors(self, messages: list[Message]) -> list[Message]:
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                # Before anything of this fetch is kept: it is fetched again from where it stood.
+                self.close()
+                self._identities = {}
+                raise unreachable(Exception(error))
+        return messages
+
+    def _publish(self, messages: list[Message]) -> None:
+        grouped: dict[Partition, list[Message]] = defaultdict(list)
+        for message in messages:
+            grouped[message.topic(), message.partition()].append(message)
+        parts = [self._part(one, grouped[one]) for one in sorted(grouped)]
+        self._shelf.stage(parts, self._clock())
+        (piece,) = self._shelf.decide()
+        self._shelf.finish()
+        self._note(piece)
+
+    def _part(self, partition: Partition, messages: list[Message]) -> Part:
+        self._delivery += 1
+        limit = self._limits.record_bytes
+        values = [message.value() for message in messages]
+        faults = {
+            index: NO_VALUE if value is None else _too_long(len(value), limit)
+            for index, value in enumerate(values)
+            if value is None or len(value) > limit
+        }
+        kept = [(value or b"")[:limit] for value in values] if faults else values
+        offsets = np.fromiter((m.offset() for m in messages), np.int64, len(messages))
+        facts = DeliveryPart(
+            delivery=self._delivery,
+            name=label(partition),
+            sha256=None,
+            bytes=sum(map(len, kept)),
+            records=len(messages),
+            first_line=int(offsets[0]),
+            last_line=int(offsets[-1]),
+            complete=True,
+            identity=self._identities[partition],
+        )
+        lengths = np.fromiter(map(len, kept), np.int64, len(kept))
+        lines = Lines(b"".join(kept), lengths, offsets, faults)
+        return Part(facts, (lines,), None)
+
+    def _note(self, piece: PieceFacts) -> None:
+        for part in piece.deliveries:
+            self._delivery = max(self._delivery, part.delivery)
+            self.reached.note(vars(part))
+
+    def _tell_group(self) -> None:
+        """Let ordinary lag tools see how far the source is; nobody waits for the answer."""
+        from confluent_kafka import KafkaException, TopicPartition
+
+        assert self._consumer is not None
+        moved = {n: o for n, o in self.reached.next.items() if self._told.get(n) != o}
+        if not moved:
+            return
+        offsets = [TopicPartition(n.rpartition("/")[0], int(n.rpartition("/")[2]), o)
+                   for n, o in moved.items()]  # fmt: skip
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=True)
+            self._told |= moved
+        except KafkaException:
+            return  # it is tried again with the next messages
+
+
+def _too_long(size_bytes: int, limit_bytes: int) -> str:
+    return f"message is {size_bytes:,} bytes long, the limit is {limit_bytes:,}; the rest is not kept"
