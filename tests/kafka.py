@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
@@ -46,7 +47,8 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> Callable[[int], str
     made: list[str] = []
 
     def make(partitions: int = 1) -> str:
-        made.append(f"{request.node.name[:200]}.{len(made) + 1}")
+        name = re.sub(r"[^A-Za-z0-9._-]", "-", request.node.name)
+        made.append(f"{name[:200]}.{len(made) + 1}")
         assert broker.make_topic(made[-1], partitions)
         return made[-1]
 

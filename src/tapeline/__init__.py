@@ -1,6 +1,6 @@
 """Tapeline keeps the books of a stream."""
 
-from tapeline.connect import Files, HttpPull, PostgresPull
+from tapeline.connect import Files, HttpPull, Kafka, PostgresPull
 from tapeline.declare import (
     Pipeline,
     Snapshot,
@@ -17,6 +17,7 @@ __all__ = [
     "DeclarationError",
     "Files",
     "HttpPull",
+    "Kafka",
     "OperationError",
     "Pipeline",
     "PostgresPull",

@@ -23,9 +23,11 @@ from tapeline.books import Books
 from tapeline.books.commits import read_commits
 from tapeline.books.delta import refuse_empty_log
 from tapeline.books.query import newest_batch
+from tapeline.connect import Kafka
 from tapeline.errors import OperationError, TapelineError
 from tapeline.java import OLDEST_JAVA, jars_folder, java_version, listed_jars, wrong_jars
 from tapeline.run.references import rows_by_name
+from tapeline.run.topics.cluster import find_partitions
 from tapeline.settings import Settings
 from tapeline.watch.sizes import sizes_of
 from tapeline.watch.status import read_status
@@ -112,6 +114,9 @@ def _places(books: Books, settings: Settings) -> Iterator[Finding]:
         yield Finding("books", "ill", f"{place} cannot be written",
                       "Let this user write there, or choose another root.")  # fmt: skip
     for name, source in books.plan.pipeline.sources.items():
+        if isinstance(source.connector, Kafka):
+            yield _topics(name, source.connector, settings)
+            continue
         drop = settings.within(source.connector.path)
         if not drop.exists():
             yield Finding(f"source {name}", "soon", f"{drop} is not there yet",
@@ -121,6 +126,14 @@ def _places(books: Books, settings: Settings) -> Iterator[Finding]:
         else:
             yield Finding(f"source {name}", "ill", f"{drop} cannot be taken from",
                           "Let this user read and write there.")  # fmt: skip
+
+
+def _topics(name: str, kafka: Kafka, settings: Settings) -> Finding:
+    try:
+        found = find_partitions(kafka, settings.kafka)
+    except TapelineError as error:
+        return Finding(f"source {name}", "ill", str(error), "The message says what to do.")
+    return Finding(f"source {name}", "well", f"{kafka.path}: {len(found)} partitions answer")
 
 
 def _disk(books: Books, now: datetime) -> Iterator[Finding]:

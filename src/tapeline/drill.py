@@ -23,6 +23,7 @@ from random import Random
 from typing import Any
 
 from tapeline.books import Books
+from tapeline.connect import Files
 from tapeline.errors import OperationError
 from tapeline.plan import Plan, load_pipeline, resolve
 from tapeline.run.failpoints import POINTS
@@ -143,6 +144,8 @@ class Drill:
         if len(plan.pipeline.sources) != 1:
             raise OperationError("a drill feeds one source; this pipeline has several.")
         (source,) = plan.pipeline.sources.values()
+        if not isinstance(source.connector, Files):
+            raise OperationError("a drill feeds files; this pipeline reads topics.")
         drop: Path = self._project / source.connector.path
         drop.mkdir(parents=True, exist_ok=True)
         return drop

@@ -2,6 +2,7 @@
 
 from tapeline.connect.files import Files
 from tapeline.connect.http_pull import HttpPull
+from tapeline.connect.kafka import Kafka
 from tapeline.connect.postgres_pull import PostgresPull
 
-__all__ = ["Files", "HttpPull", "PostgresPull"]
+__all__ = ["Files", "HttpPull", "Kafka", "PostgresPull"]

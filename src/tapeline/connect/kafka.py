@@ -103,21 +103,17 @@ def client_options(settings: KafkaSettings) -> dict[str, str | int | bool]:
             "kafka.brokers is not set. Write it into tapeline.toml: [kafka] brokers = "
             "'127.0.0.1:9092'; 'tapeline broker start' runs one for development."
         )
-    found: dict[str, str | int | bool] = {
+    said: dict[str, str | int | bool] = {
         "bootstrap.servers": settings.brokers,
         "security.protocol": settings.security.lower(),
+        "ssl.ca.location": settings.ca_file,
+        "ssl.certificate.location": settings.certificate_file,
+        "ssl.key.location": settings.key_file,
+        "sasl.mechanism": settings.sasl_mechanism if settings.username else "",
+        "sasl.username": settings.username,
+        "sasl.password": _secret(settings.password_variable),
     }
-    for key, value in (
-        ("ssl.ca.location", settings.ca_file),
-        ("ssl.certificate.location", settings.certificate_file),
-        ("ssl.key.location", settings.key_file),
-        ("sasl.mechanism", settings.sasl_mechanism if settings.username else ""),
-        ("sasl.username", settings.username),
-        ("sasl.password", _secret(settings.password_variable)),
-    ):
-        if value:
-            found[key] = value
-    return found
+    return {key: value for key, value in said.items() if value}
 
 
 def _secret(variable: str) -> str:

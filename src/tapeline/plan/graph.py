@@ -97,7 +97,8 @@ def _check_pull(pipeline: Pipeline, pull: Pull) -> None:
             f"{pull.where}: pull '{pull.name}' goes into '{pull.into}', which is no source."
             f"{did_you_mean(pull.into, pipeline.sources)}"
         )
-    if getattr(source.connector, "format", None) not in ("json", "text"):
+    takes = getattr(source.connector, "format", None) in ("json", "text")
+    if not takes or not hasattr(source.connector, "snapshot"):
         raise DeclarationError(
             f"{pull.where}: pull '{pull.name}' brings JSON lines, but '{pull.into}' does not take "
             "them. Declare that source as Files(..., format='json')."

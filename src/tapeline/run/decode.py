@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tapeline.connect import Files
+from tapeline.connect import Files, Kafka
 from tapeline.declare import Field, Table
 from tapeline.errors import DeclarationError
 
@@ -35,7 +35,7 @@ TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?$"
 ZONED = r"(Z|[+-]\d\d:?\d\d)$"
 
 
-def decode(tape: DataFrame, files: Files, table: Table) -> DataFrame:
+def decode(tape: DataFrame, files: Files | Kafka, table: Table) -> DataFrame:
     """Tape rows -> the declared columns and `_position`.
 
     `_position` is opaque to steps and carries what must survive them: where the record is, when
@@ -77,7 +77,7 @@ def decode(tape: DataFrame, files: Files, table: Table) -> DataFrame:
     return typed.select(position.alias("_position"), *[F.col(f"`{name}`") for name in names])
 
 
-def _faults(files: Files, fields: Iterable[Field]) -> Column:
+def _faults(files: Files | Kafka, fields: Iterable[Field]) -> Column:
     """What is wrong with a record: as a whole, and with each of these fields."""
     return F.concat_ws(
         FAULT_SEPARATOR,
@@ -112,7 +112,7 @@ def _sequence(typed: DataFrame, table: Table) -> Column:
     )
 
 
-def _parse(tape: DataFrame, files: Files) -> DataFrame:
+def _parse(tape: DataFrame, files: Files | Kafka) -> DataFrame:
     """One column of text per field, `_shape` saying what is wrong with the whole record."""
     kept = [*KEPT, "_fault", "_text"]
     names = [field.name for field in files.fields]
@@ -170,7 +170,7 @@ def _parse_csv(tape: DataFrame, kept: list[str], names: list[str]) -> DataFrame:
     )
 
 
-def _shape_fault(files: Files) -> Column:
+def _shape_fault(files: Files | Kafka) -> Column:
     if files.format == "text":
         return F.lit(None).cast("string")
     if files.format == "csv":

@@ -9,11 +9,13 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 
 from tapeline.books import Layout
+from tapeline.connect import Kafka
 from tapeline.errors import OperationError
 from tapeline.plan import Plan
 from tapeline.run.intake import Form, Intake, IntakeLimits
 from tapeline.run.supervisor import Supervisor
 from tapeline.run.tape import Tape
+from tapeline.run.topics import TopicIntake
 from tapeline.settings import Settings
 from tapeline.watch.status import StatusFile
 
@@ -41,8 +43,8 @@ class Taking:
         layout = Layout(settings.home(plan.name))
         self._intakes = {name: self._open(plan, layout, name) for name in plan.pipeline.sources}
 
-    def _open(self, plan: Plan, layout: Layout, name: str) -> Intake:
-        files = plan.pipeline.sources[name].connector
+    def _open(self, plan: Plan, layout: Layout, name: str) -> Intake | TopicIntake:
+        connector = plan.pipeline.sources[name].connector
         said = self._settings.intake
         limits = IntakeLimits(
             files_per_pass=said.files_per_pass,
@@ -52,11 +54,19 @@ class Taking:
             file_bytes=said.file_bytes,
             settle_seconds=said.settle_seconds,
         )
-        drop = self._settings.within(files.path)
-        drop.mkdir(parents=True, exist_ok=True)
-        form = Form(files.format, said.keep)
-        intake = Intake(drop, layout.intake(name), form, limits, self._clock)
-        intake.recover(self._tapes[name].last_piece, self._tapes[name].last_delivery)
+        tape, home = self._tapes[name], layout.intake(name)
+        intake: Intake | TopicIntake
+        if isinstance(connector, Kafka):
+            group = f"tapeline.{plan.name}.{name}"
+            intake = TopicIntake(connector, home, self._settings.kafka, limits, self._clock, group)
+            for part in tape.deliveries():
+                intake.reached.note(part)
+        else:
+            drop = self._settings.within(connector.path)
+            drop.mkdir(parents=True, exist_ok=True)
+            form = Form(connector.format, said.keep)
+            intake = Intake(drop, home, form, limits, self._clock)
+        intake.recover(tape.last_piece, tape.last_delivery)
         return intake
 
     def close(self) -> None:

@@ -133,6 +133,11 @@ class Tape:
         leaf = pa.schema([f for f in TAPE_LEAF if f.name != "ordinal"])
         return rows.select(leaf.names).cast(leaf)
 
+    def deliveries(self) -> Iterator[dict[str, Any]]:
+        """What every batch holds of which delivery, from the first on."""
+        for row in self._rows(0):
+            yield from json.loads(row["deliveries"])
+
     def since(self, number: int) -> list[TapeBatch]:
         """The batches behind a number."""
         return [_tape_batch(row) for row in self._rows(number + 1)]

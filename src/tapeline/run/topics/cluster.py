@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tapeline.connect.kafka import Kafka
+from tapeline.connect.kafka import Kafka, client_options
 from tapeline.errors import OperationError
+from tapeline.settings import KafkaSettings
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
 ASK_SECONDS = 30.0
-_quiet = logging.getLogger("tapeline.kafka.client")
-_quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False
+quiet = logging.getLogger("tapeline.kafka.client")
+quiet.addHandler(logging.NullHandler())
+quiet.propagate = False
 
 Partition = tuple[str, int]
 
@@ -40,7 +41,7 @@ class Cluster:
         from confluent_kafka.admin import AdminClient
 
         self._kafka = kafka
-        self._admin = AdminClient(dict(options), logger=_quiet)
+        self._admin = AdminClient(dict(options), logger=quiet)
 
     def partitions(self, consumer: Consumer) -> dict[Partition, str]:
         """The partitions that the source chooses, each with the identity of its topic.
@@ -64,9 +65,10 @@ class Cluster:
             raise unreachable(error) from None
         missing = {name.partition("/")[0] for name in self._kafka.names} - set(names)
         if missing:
+            absent = ", ".join(sorted(missing))
             raise OperationError(
-                f"TOPIC_MISSING: the cluster has no topic {', '.join(sorted(missing))}. Make it, or "
-                "correct the name; the source waits for it."
+                f"TOPIC_MISSING: the cluster has no topic {absent}. Make it, or correct the name; "
+                "the source waits for it."
             )
         return {one: f"{seen.cluster_id}/{ids[one[0]]}" for one in chosen}
 
@@ -81,9 +83,9 @@ class Cluster:
             raise unreachable(error) from None
         return Bounds(first, end)
 
-    def at(self, consumer: Consumer, partitions: list[Partition], moment: datetime) -> dict[
-        Partition, int
-    ]:
+    def at(
+        self, consumer: Consumer, partitions: list[Partition], moment: datetime
+    ) -> dict[Partition, int]:
         """The first offset of each partition whose message was written at a moment or later."""
         from confluent_kafka import KafkaException, TopicPartition
 
@@ -100,6 +102,18 @@ class Cluster:
             else self.bounds(consumer, (one.topic, one.partition)).end
             for one in found
         }
+
+
+def find_partitions(kafka: Kafka, settings: KafkaSettings) -> dict[Partition, str]:
+    """The partitions of a source, asked once."""
+    from confluent_kafka import Consumer
+
+    options = client_options(settings)
+    consumer = Consumer({**options, "group.id": "tapeline.looks"}, logger=quiet)
+    try:
+        return Cluster(options, kafka).partitions(consumer)
+    finally:
+        consumer.close()
 
 
 def unreachable(error: Exception) -> OperationError:

@@ -26,7 +26,7 @@ from tapeline.run.intake.findings import Findings
 from tapeline.run.intake.lines import Lines
 from tapeline.run.intake.pieces import DeliveryPart, Part, PieceFacts
 from tapeline.run.intake.shelf import Shelf
-from tapeline.run.topics.cluster import Cluster, Partition, label, unreachable
+from tapeline.run.topics.cluster import Cluster, Partition, label, quiet, unreachable
 from tapeline.settings import KafkaSettings
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class TopicIntake:
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
-            "enable.partition.eof": False,
+            "enable.partition.eof": True,
         }
         self._shelf = Shelf(home)
         self._findings = Findings(home / "findings.jsonl", clock)
@@ -107,9 +107,12 @@ class TopicIntake:
             messages = self._consumer.consume(
                 self._limits.records_per_piece, timeout=self._settings.wait_seconds
             )
-            good = self._without_errors(messages)
+            good, ends = self._sorted(messages)
             if good:
                 self._publish(good)
+            # What lies between the last message and the end are marks of transactions.
+            for name, end in ends.items():
+                self.reached.next[name] = max(self.reached.next[name], end)
             self._tell_group()
             return bool(good)
 
@@ -147,7 +150,7 @@ class TopicIntake:
         from confluent_kafka import Consumer
 
         if self._consumer is None:
-            self._consumer = Consumer(dict(self._options))
+            self._consumer = Consumer(dict(self._options), logger=quiet)
         cluster = Cluster(client_options(self._settings), self._kafka)
         found = cluster.partitions(self._consumer)
         new = {one: identity for one, identity in found.items() if one not in self._identities}
@@ -209,8 +212,8 @@ class TopicIntake:
         starting = self._kafka.starting
         moment = moment_of(starting)
         if moment is not None:
-            for one, offset in cluster.at(self._consumer, unknown, moment).items():
-                self.reached.next[label(one)] = offset
+            found = cluster.at(self._consumer, unknown, moment)
+            self.reached.next |= {label(one): offset for one, offset in found.items()}
             return
         for one in unknown:
             bounds = cluster.bounds(self._consumer, one)
@@ -227,25 +230,49 @@ class TopicIntake:
             [TopicPartition(*one, self.reached.next[label(one)]) for one in self._identities]
         )
 
-    def _without_errors(self, messages: list[Message]) -> list[Message]:
+    def _sorted(self, messages: list[Message]) -> tuple[list[Message], dict[str, int]]:
+        """The messages, and the ends of partitions that were reached."""
+        from confluent_kafka import KafkaError
+
+        good: list[Message] = []
+        ends: dict[str, int] = {}
         for message in messages:
             error = message.error()
-            if error is not None:
+            if error is None:
+                good.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ends[label(_partition(message))] = int(message.offset() or 0)
+            else:
                 # Before anything of this fetch is kept: it is fetched again from where it stood.
                 self.close()
                 self._identities = {}
                 raise unreachable(Exception(error))
-        return messages
+        return good, ends
 
     def _publish(self, messages: list[Message]) -> None:
-        grouped: dict[Partition, list[Message]] = defaultdict(list)
-        for message in messages:
-            grouped[message.topic(), message.partition()].append(message)
-        parts = [self._part(one, grouped[one]) for one in sorted(grouped)]
-        self._shelf.stage(parts, self._clock())
-        (piece,) = self._shelf.decide()
+        for some in self._by_size(messages):
+            grouped: dict[Partition, list[Message]] = defaultdict(list)
+            for message in some:
+                grouped[_partition(message)].append(message)
+            parts = [self._part(one, grouped[one]) for one in sorted(grouped)]
+            self._shelf.stage(parts, self._clock())
+        pieces = self._shelf.decide()
         self._shelf.finish()
-        self._note(piece)
+        for piece in pieces:
+            self._note(piece)
+
+    def _by_size(self, messages: list[Message]) -> Iterator[list[Message]]:
+        """Messages in order, as many as one piece may hold at a time."""
+        some: list[Message] = []
+        size = 0
+        for message in messages:
+            length = min(len(message.value() or b""), self._limits.record_bytes)
+            if some and size + length > self._limits.bytes_per_piece:
+                yield some
+                some, size = [], 0
+            some.append(message)
+            size += length
+        yield some
 
     def _part(self, partition: Partition, messages: list[Message]) -> Part:
         self._delivery += 1
@@ -256,7 +283,7 @@ class TopicIntake:
             for index, value in enumerate(values)
             if value is None or len(value) > limit
         }
-        kept = [(value or b"")[:limit] for value in values] if faults else values
+        kept = [(value or b"")[:limit] for value in values]
         offsets = np.fromiter((m.offset() for m in messages), np.int64, len(messages))
         facts = DeliveryPart(
             delivery=self._delivery,
@@ -295,5 +322,12 @@ class TopicIntake:
             return  # it is tried again with the next messages
 
 
+def _partition(message: Message) -> Partition:
+    topic, partition = message.topic(), message.partition()
+    if topic is None or partition is None:
+        raise TapelineBug("a message without a topic or a partition.")
+    return topic, partition
+
+
 def _too_long(size_bytes: int, limit_bytes: int) -> str:
-    return f"message is {size_bytes:,} bytes long, the limit is {limit_bytes:,}; the rest is not kept"
+    return f"message is {size_bytes:,} bytes long, the limit is {limit_bytes:,}; the rest is lost"

@@ -1,0 +1,224 @@
+"""The intake of topics against a real broker: every message once, gaps named, never silent."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tapeline import OperationError
+from tapeline.broker import Broker
+from tapeline.connect import Kafka
+from tapeline.run.intake import IntakeLimits
+from tapeline.run.topics import TopicIntake
+from tapeline.settings import KafkaSettings
+from tests.kafka import produced
+
+GROUP = "tapeline.test.raw"
+Make = Callable[..., str]
+
+
+def opened(
+    broker: Broker, home: Path, kafka: Kafka, on_loss: str = "stop", **limits: int
+) -> TopicIntake:
+    settings = KafkaSettings(brokers=broker.bootstrap_servers, on_loss=on_loss)  # type: ignore[arg-type]
+    return TopicIntake(
+        kafka, home, settings, IntakeLimits(**limits), lambda: datetime.now(UTC), GROUP
+    )
+
+
+def take_all(intake: TopicIntake, seconds: float = 30.0) -> None:
+    """Until the cluster has nothing more."""
+    deadline = time.monotonic() + seconds
+    quiet = 0
+    while quiet < 4:
+        assert time.monotonic() < deadline, "it did not come to an end"
+        quiet = 0 if intake.take() or intake.waiting()[0] else quiet + 1
+
+
+def rows(home: Path) -> list[dict[str, object]]:
+    """All pieces, in order."""
+    paths = sorted((home / "accepted").glob("*.parquet"))
+    return pa.concat_tables(pq.read_table(path) for path in paths).to_pylist() if paths else []
+
+
+def values(home: Path) -> list[str]:
+    return [bytes(row["raw"]).decode() for row in rows(home)]  # type: ignore[call-overload]
+
+
+def test_every_message_comes_once_across_restarts(
+    broker: Broker, topic: Make, tmp_path: Path
+) -> None:
+    name = topic(3)
+    kafka = Kafka(name, format="text")
+    sent = [f"m{number}" for number in range(300)]
+    for some in (sent[:100], sent[100:250], sent[250:]):
+        produced(broker, name, some)
+        intake = opened(broker, tmp_path, kafka, records_per_piece=40)
+        intake.recover(0, 0)
+        take_all(intake)
+        intake.close()
+    assert sorted(values(tmp_path)) == sorted(sent)
+    offsets = [(row["delivery"], row["line"]) for row in rows(tmp_path)]
+    assert len(set(offsets)) == 300
+
+
+def test_what_is_on_the_tape_and_gone_from_the_shelf_is_not_taken_again(
+    broker: Broker, topic: Make, tmp_path: Path
+) -> None:
+    name = topic(1)
+    kafka = Kafka(name, format="text")
+    produced(broker, name, ["a", "b"])
+    first = opened(broker, tmp_path, kafka)
+    first.recover(0, 0)
+    take_all(first)
+    reached = dict(first.reached.next), dict(first.reached.identity)
+    first.close()
+    shutil.rmtree(tmp_path / "accepted")
+    produced(broker, name, ["c"])
+    second = opened(broker, tmp_path, kafka)
+    part = {"name": f"{name}/0", "identity": reached[1][f"{name}/0"], "last_line": 1}
+    second.reached.note(part)
+    second.recover(1, 1)
+    take_all(second)
+    second.close()
+    assert values(tmp_path) == ["c"]
+
+
+def test_aborted_messages_never_come_and_a_message_without_a_value_is_named(
+    broker: Broker, topic: Make, tmp_path: Path
+) -> None:
+    name = topic(1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name})
+    producer.init_transactions(30)
+    for word, end in (("lost", producer.abort_transaction), ("kept", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce(name, word)
+        producer.flush(30)
+        end(30)
+    producer.begin_transaction()
+    producer.produce(name, None, key="tombstone")
+    producer.commit_transaction(30)
+    intake = opened(broker, tmp_path, Kafka(name, format="text"))
+    intake.recover(0, 0)
+    take_all(intake)
+    intake.close()
+    found = [(bytes(row["raw"]), row["fault"]) for row in rows(tmp_path)]  # type: ignore[call-overload]
+    assert found == [(b"kept", None), (b"", "the message has no value")]
+
+
+def test_a_topic_that_was_made_anew_is_refused_and_named(
+    broker: Broker, topic: Make, tmp_path: Path
+) -> None:
+    name = topic(1)
+    kafka = Kafka(name, format="text")
+    produced(broker, name, ["old"])
+    intake = opened(broker, tmp_path, kafka)
+    intake.recover(0, 0)
+    take_all(intake)
+    intake.close()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_topics([name])[name].result(30)
+    deadline = time.monotonic() + 30
+    while name in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert broker.make_topic(name, 1)
+    produced(broker, name, ["new 1", "new 2"])
+    again = opened(broker, tmp_path, kafka)
+    again.recover(0, 0)
+    with pytest.raises(OperationError, match=rf"TOPIC_REPLACED: {re.escape(name)}/0 .*offset 1"):
+        again.take()
+    again.close()
+    going_on = opened(broker, tmp_path, kafka, on_loss="go_on")
+    going_on.recover(0, 0)
+    take_all(going_on)
+    going_on.close()
+    assert values(tmp_path) == ["old", "new 1", "new 2"]
+    assert "TOPIC_REPLACED" in (tmp_path / "findings.jsonl").read_text()
+
+
+def test_offsets_that_have_vanished_are_a_gap_with_its_name(
+    broker: Broker, topic: Make, tmp_path: Path
+) -> None:
+    name = topic(1)
+    kafka = Kafka(name, format="text")
+    produced(broker, name, [f"m{n}" for n in range(10)])
+    intake = opened(broker, tmp_path, kafka)
+    intake.recover(0, 0)
+    take_all(intake)
+    intake.close()
+    produced(broker, name, [f"n{n}" for n in range(10)])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    partition = TopicPartition(name, 0, 15)
+    next(iter(admin.delete_records([partition]).values())).result(30)
+    again = opened(broker, tmp_path, kafka)
+    again.recover(0, 0)
+    with pytest.raises(OperationError, match=r"KAFKA_DATA_LOSS: .*/0: offsets 10 to 14 are gone"):
+        again.take()
+    again.close()
+    going_on = opened(broker, tmp_path, kafka, on_loss="go_on")
+    going_on.recover(0, 0)
+    take_all(going_on)
+    going_on.close()
+    assert values(tmp_path)[10:] == [f"n{n}" for n in range(5, 10)]
+    assert "offsets 10 to 14 are gone" in (tmp_path / "findings.jsonl").read_text()
+
+
+def test_new_partitions_and_new_topics_of_a_pattern_are_taken_from_their_beginning(
+    broker: Broker, topic: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tapeline.run.topics.intake.LOOK_SECONDS", 0.1)
+    first = topic(1)
+    stem = first.rpartition(".")[0]
+    kafka = Kafka(re.compile(re.escape(stem) + r"\.\d"), format="text")
+    produced(broker, first, ["a"])
+    intake = opened(broker, tmp_path, kafka)
+    intake.recover(0, 0)
+    take_all(intake)
+    second = topic(2)
+    produced(broker, second, ["b", "c", "d"])
+    deadline = time.monotonic() + 30
+    while len(values(tmp_path)) < 4:
+        assert time.monotonic() < deadline
+        intake.take()
+    intake.close()
+    assert sorted(values(tmp_path)) == ["a", "b", "c", "d"]
+
+
+def test_ordinary_lag_tools_see_how_far_it_is(broker: Broker, topic: Make, tmp_path: Path) -> None:
+    name = topic(1)
+    produced(broker, name, ["a", "b", "c"])
+    intake = opened(broker, tmp_path, Kafka(name, format="text"))
+    intake.recover(0, 0)
+    take_all(intake)
+    intake.close()
+    tool = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": GROUP})
+    (committed,) = tool.committed([TopicPartition(name, 0)], timeout=30)
+    tool.close()
+    assert committed.offset == 3
+
+
+@pytest.mark.parametrize("starting", ["latest", {"x/0": 2}])
+def test_a_partition_begins_where_it_is_told_to(
+    broker: Broker, topic: Make, tmp_path: Path, starting: str | dict[str, int]
+) -> None:
+    name = topic(1)
+    produced(broker, name, ["a", "b", "c"])
+    said = starting if isinstance(starting, str) else {f"{name}/0": 2}
+    intake = opened(broker, tmp_path, Kafka(name, format="text", starting=said))
+    intake.recover(0, 0)
+    take_all(intake)
+    produced(broker, name, ["d"])
+    take_all(intake)
+    intake.close()
+    assert values(tmp_path) == (["d"] if starting == "latest" else ["c", "d"])
