@@ -29,7 +29,6 @@ class Kafka:
     `topics` is a name, several, or a compiled pattern that new topics may match; "trades/0" names
     one partition. A partition that the tape does not know yet begins at `starting`: "earliest",
     "latest", a moment such as "2026-11-13 10:00", or offsets by partition, {"trades/0": 100}.
-    Nothing from `ending` on is taken, which is a moment or offsets; without it there is no end.
     """
 
     topics: str | Sequence[str] | re.Pattern[str]
@@ -37,13 +36,13 @@ class Kafka:
     schema: str | None = None
     zone: str = "UTC"
     starting: Offsets = "earliest"
-    ending: Offsets = ""
 
     def __post_init__(self) -> None:
         for name in self.names:
             if not PARTITION.fullmatch(name):
                 raise DeclarationError(
-                    f"Kafka: '{name}' is no topic's name, nor one of a partition such as 'trades/0'."
+                    f"Kafka: '{name}' is neither a topic's name nor a partition's, such as "
+                    "'trades/0'."
                 )
         if not self.names and not isinstance(self.topics, re.Pattern):
             raise DeclarationError("Kafka: name a topic, several, or a pattern: re.compile('...').")
@@ -55,9 +54,7 @@ class Kafka:
             ZoneInfo(self.zone)
         except (KeyError, ValueError, OSError):
             raise DeclarationError(f"Kafka: '{self.zone}' is not a time zone.") from None
-        for said in (self.starting, self.ending):
-            if isinstance(said, str) and said not in ("", "earliest", "latest"):
-                parse_moment(said)
+        moment_of(self.starting)
 
     @property
     def path(self) -> str:
@@ -90,8 +87,8 @@ class Kafka:
 
 
 def moment_of(said: Offsets) -> datetime | None:
-    """The moment that starting or ending names, if it names one."""
-    if not isinstance(said, str) or said in ("", "earliest", "latest"):
+    """The moment that `starting` names, if it names one."""
+    if not isinstance(said, str) or said in ("earliest", "latest"):
         return None
     return parse_moment(said)
 
