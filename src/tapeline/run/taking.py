@@ -86,7 +86,11 @@ class Taking:
             return 0
         try:
             taken = self._take(name)
-            self._status.dropped[name] = self._intakes[name].waiting()
+            waiting = self._intakes[name].waiting()
+            if isinstance(self._intakes[name], TopicIntake):
+                self._status.behind[name] = waiting[0]
+            else:
+                self._status.dropped[name] = waiting
         except (OSError, OperationError) as error:
             self._status.problems[name] = f"intake: {error}"
             self._supervisor.failed(part, error, forever=True)

@@ -37,6 +37,7 @@ class StatusFile:
         # by source: records that are accepted and not on the tape yet, and since when
         self.ahead: dict[str, tuple[int, datetime | None]] = {}
         self.dropped: dict[str, tuple[int, int]] = {}
+        self.behind: dict[str, int] = {}  # messages that are in topics and not taken yet
         self.problems: dict[str, str] = {}
         self.incidents: list[dict[str, Any]] = []
 
@@ -98,7 +99,7 @@ class StatusFile:
         files, size = self.dropped.get(name, (0, 0))
         return {
             "position": flow.position[name],
-            "lag_records": waiting + ahead,
+            "lag_records": waiting + ahead + self.behind.get(name, 0),
             "lag_seconds": round((now - oldest).total_seconds(), 3) if oldest else 0.0,
             "drop_files": files,
             "drop_bytes": size,

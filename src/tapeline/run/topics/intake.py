@@ -99,22 +99,24 @@ class TopicIntake:
 
     def take(self) -> int:
         """Fetch what there is, as one piece; the number of pieces published."""
+        from confluent_kafka import KafkaException
+
         with self._turn:
-            self._look()
-            if self._consumer is None:
-                raise TapelineBug("TopicIntake.take() without a consumer.")
-            self.rounds += 1
-            messages = self._consumer.consume(
-                self._limits.records_per_piece, timeout=self._settings.wait_seconds
-            )
-            good, ends = self._sorted(messages)
+            before = self._shelf.last_piece
+            try:
+                self._look()
+                good, ends = self._fetch()
+            except KafkaException as error:
+                self._begin_anew()
+                raise unreachable(error) from None
             if good:
                 self._publish(good)
             # What lies between the last message and the end are marks of transactions.
             for name, end in ends.items():
                 self.reached.next[name] = max(self.reached.next[name], end)
             self._tell_group()
-            return bool(good)
+            self.rounds += 1
+            return self._shelf.last_piece - before
 
     def settle(self, through_piece: int) -> None:
         """Pieces up to this one are on the tape."""
@@ -230,10 +232,14 @@ class TopicIntake:
             [TopicPartition(*one, self.reached.next[label(one)]) for one in self._identities]
         )
 
-    def _sorted(self, messages: list[Message]) -> tuple[list[Message], dict[str, int]]:
-        """The messages, and the ends of partitions that were reached."""
-        from confluent_kafka import KafkaError
+    def _fetch(self) -> tuple[list[Message], dict[str, int]]:
+        """The messages that have come, and the ends of partitions that were reached."""
+        from confluent_kafka import KafkaError, KafkaException
 
+        assert self._consumer is not None
+        messages = self._consumer.consume(
+            self._limits.records_per_piece, timeout=self._settings.wait_seconds
+        )
         good: list[Message] = []
         ends: dict[str, int] = {}
         for message in messages:
@@ -244,10 +250,13 @@ class TopicIntake:
                 ends[label(_partition(message))] = int(message.offset() or 0)
             else:
                 # Before anything of this fetch is kept: it is fetched again from where it stood.
-                self.close()
-                self._identities = {}
-                raise unreachable(Exception(error))
+                raise KafkaException(error)
         return good, ends
+
+    def _begin_anew(self) -> None:
+        """After an error: the next attempt has a consumer of its own, at what is published."""
+        self.close()
+        self._identities = {}
 
     def _publish(self, messages: list[Message]) -> None:
         for some in self._by_size(messages):
