@@ -245,7 +245,10 @@ def wait_for_records(shop: Path, records: int) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("given", [None, "when,city,amount\n2026-01-01 10:00,Rome,1.5\n"])
+@pytest.mark.parametrize(
+    "given",
+    [None, pytest.param("when,city,amount\n2026-01-01 10:00,Rome,1.5\n", marks=pytest.mark.slow)],
+)
 def test_a_new_project_runs_reports_and_passes_its_own_test(
     tmp_path: Path, given: str | None
 ) -> None:

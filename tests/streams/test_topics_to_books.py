@@ -145,12 +145,12 @@ def test_killed_again_and_again_every_message_counts_once(
     environment = {**os.environ, **settings}
     command = [sys.executable, "-m", "tapeline", "run", "pipeline.py"]
     sent = 0
-    for _ in range(4):
+    for _ in range(3):
         child = subprocess.Popen(
             command, cwd=tmp_path, env=environment, start_new_session=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        deadline = time.monotonic() + 20 + 10 * chance.random()
+        deadline = time.monotonic() + 16 + 8 * chance.random()
         while time.monotonic() < deadline:
             produced(broker, name, map(order, range(sent, sent + 50)))
             sent += 50

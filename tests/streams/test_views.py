@@ -138,7 +138,7 @@ def in_spark(books: Books, shell: Shell) -> Read:
     return shell.read
 
 
-@pytest.fixture(params=["duckdb", "spark"])
+@pytest.fixture(params=["duckdb", pytest.param("spark", marks=pytest.mark.slow)])
 def read(request: Any, brokerage: Brokerage, tmp_path: Path) -> Read:
     if request.param == "duckdb":
         return in_duckdb(brokerage.trial.books, tmp_path)
@@ -221,6 +221,7 @@ def test_running_totals_add_up_over_time_apart_by_the_other_keys(
     assert any(sums[3] > 1 for sums in found.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["staged", "finished"])
 def test_a_batch_shows_when_it_is_published_and_never_before(
     brokerage: Brokerage, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, point: str
@@ -256,6 +257,7 @@ def _die(now: bool) -> None:
         raise Died
 
 
+@pytest.mark.slow
 def test_books_without_entries_are_views_without_rows(
     brokerage: Brokerage, tmp_path: Path, shell: Shell
 ) -> None:
@@ -268,6 +270,7 @@ def test_books_without_entries_are_views_without_rows(
         assert [row["batch"] for row in read("_published")] == [0]
 
 
+@pytest.mark.slow
 def test_a_view_that_spark_refuses_is_left_out_with_its_reason(
     brokerage: Brokerage, shell: Shell, spark: Any
 ) -> None:
