@@ -152,11 +152,11 @@ def batches(asked: argparse.Namespace) -> None:
     jobs = 0
     for lines in groups(asked.drop, LINES_PER_BATCH):
         trial.put("raw_trades", lines)
-        jobs = len(tracker.getJobIdsForGroup(None))
+        jobs = max(tracker.getJobIdsForGroup(None), default=0)
         started = time.perf_counter()
         trial.flow.advance()
         flow_ms.append((time.perf_counter() - started) * 1000)
-        jobs = len(tracker.getJobIdsForGroup(None)) - jobs
+        jobs = max(tracker.getJobIdsForGroup(None)) - jobs
         if len(flow_ms) == asked.warm_up + asked.batches:
             break
     measured = flow_ms[asked.warm_up :]

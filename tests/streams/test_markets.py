@@ -214,9 +214,9 @@ def test_books_without_clients_need_one_spark_job_less(tmp_path: Path, spark: An
     for word in ("yes", "no"):
         trial = Trial(pipeline_with(client_due=word), tmp_path / word, project=tmp_path)
         trial.feed(raw_trades=lines[:200])  # the first batch also broadcasts the references
-        before = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+        before = max(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
         trial.feed(raw_trades=lines[200:])
-        after = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+        after = max(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
         jobs[word] = after - before
         assert ("client_due" in trial.plan.pipeline.summaries) == (word == "yes")
     assert jobs == {"yes": 5, "no": 4}

@@ -117,6 +117,23 @@ def test_a_second_process_is_refused_while_the_first_runs(tmp_path: Path, spark:
     Runner(plan, settings, session=spark).__exit__(None, None, None)
 
 
+def test_once_fails_with_the_words_of_an_intake_that_cannot_go_on(
+    tmp_path: Path, spark: Any
+) -> None:
+    settings, plan = settings_for(tmp_path), counted()
+    work = settings.home("counted") / "intake" / "raw" / "work"
+    with Runner(plan, settings, session=spark) as runner:
+        drop(tmp_path, "a", {"word": "a"})
+        work.rename(tmp_path / "aside")
+        work.write_text("a file where intake needs a folder")
+        with pytest.raises(OperationError, match=r"intake at .* cannot go on"):
+            runner.run_once()
+        work.unlink()
+        (tmp_path / "aside").rename(work)
+        runner.run_once()
+    assert counts(Books(plan, settings.home("counted"))) == {"a": 1}
+
+
 def test_a_record_over_the_limit_is_quarantined_and_the_rest_goes_on(
     tmp_path: Path, spark: Any
 ) -> None:

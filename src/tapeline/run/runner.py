@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -140,11 +141,10 @@ class Runner:
         done: list[Published] = []
         taking = threading.Thread(target=self.taking.take_all, args=(self._stop,), daemon=True)
         taking.start()
-        queries = [
-            ingest.start(lambda batch, name=name: self.flow.offer(name, batch))  # type: ignore[misc]
-            for name, ingest in self.ingests.items()
-        ]
+        queries: list[StreamingQuery] = []
         try:
+            for name, ingest in self.ingests.items():
+                queries.append(ingest.start(partial(self.flow.offer, name)))
             while not self._stop.is_set() and (taking.is_alive() or self._on_the_way()):
                 answer_all(self.layout, self._still)
                 for query in queries:
@@ -162,7 +162,9 @@ class Runner:
             if not asked:
                 self._stop.clear()
             self.taking.settle()
-        self._say(running=False)
+            self._say(running=False)
+        if self.taking.failure is not None:
+            raise self.taking.failure
         return done
 
     def _on_the_way(self) -> bool:
@@ -175,11 +177,13 @@ class Runner:
         intake.start()
         deadline = time.monotonic() + seconds if seconds else None
         ticks = Ticks.starting(every, self._clock()) if every else None
-        if ticks is None:
-            # What a killed process was at work on comes first, before Spark starts the queries.
-            self._guarded_advance(limit=1)
-        queries = {n: i.start(self._on_tape(n, ticks is None)) for n, i in self.ingests.items()}
+        queries: dict[str, StreamingQuery] = {}
         try:
+            if ticks is None:
+                # What a killed process was at work on comes first, before Spark starts the queries.
+                self._guarded_advance(limit=1)
+            for name, ingest in self.ingests.items():
+                queries[name] = ingest.start(self._on_tape(name, ticks is None))
             if ticks is None:
                 self._guarded_advance()
             while not self._stop.is_set() and (deadline is None or time.monotonic() < deadline):

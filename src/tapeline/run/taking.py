@@ -40,6 +40,7 @@ class Taking:
         self._supervisor = supervisor
         self._status = status
         self._clock = clock
+        self.failure: OperationError | None = None
         layout = Layout(settings.home(plan.name))
         self._intakes = {name: self._open(plan, layout, name) for name in plan.pipeline.sources}
 
@@ -106,6 +107,15 @@ class Taking:
         return self._intakes[name].take()
 
     def take_all(self, stop: threading.Event) -> None:
+        """Take all there is, once; what stands in the way is kept as `failure`."""
+        self.failure = None
+        try:
+            self._take_all(stop)
+        except (OSError, OperationError) as error:
+            said = error if isinstance(error, OperationError) else OperationError(str(error))
+            self.failure = said
+
+    def _take_all(self, stop: threading.Event) -> None:
         """Take every file that is whole; one that still changes gets its time to settle."""
         patience = 2 * self._settings.intake.settle_seconds
         deadline, looked = time.monotonic() + patience, 0
