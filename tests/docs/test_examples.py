@@ -120,6 +120,7 @@ def run(words: list[str], folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_ten_minutes_work_as_they_are_told(tmp_path: Path) -> None:
     """Every block of start.md in order: files are written, commands run, outputs compared."""

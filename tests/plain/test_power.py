@@ -342,7 +342,7 @@ def arrow_rows(folder: Path) -> list[tuple[int, int]]:
 
 TestLife = pytest.mark.filterwarnings("ignore::ResourceWarning")(Life.TestCase)
 TestLife.settings = settings(
-    max_examples=25,
+    max_examples=12,
     stateful_step_count=25,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a life takes too long to shrink

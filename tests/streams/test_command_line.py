@@ -196,8 +196,9 @@ def say_stop(shop: Path, pid: int) -> None:
     assert tapeline(shop, *report, "--root", "elsewhere").stdout == shown
 
 
+@pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("end", [press_ctrl_c, pytest.param(say_stop, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("end", [press_ctrl_c, say_stop])
 def test_a_run_ends_between_batches_and_the_next_start_goes_on(
     shop: Path, end: Callable[[Path, int], None]
 ) -> None:

@@ -64,6 +64,7 @@ def tapeline(folder: Path, *words: str, **environment: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_what_is_pulled_from_two_systems_gives_the_books_of_the_oracle(
     tmp_path: Path, postgres: Postgres
