@@ -25,7 +25,7 @@ test: setup ## Run the tests; ARGS="-k quarantine" is passed to pytest
 	@$(PYTHON) -m pytest $(ARGS)
 
 slow: setup ## Run the drills of a minute each
-	@$(PYTHON) -m pytest -m slow $(ARGS)
+	@$(PYTHON) -m pytest -m slow --ignore=tests/orchestrators $(ARGS)
 
 lint: setup ## Check style, types and the direction of imports
 	$(PYTHON) -m ruff check $(CODE)
@@ -48,7 +48,7 @@ drill: setup ## Kill the brokerage's pipeline 50 times over 100,000 trades; ARGS
 
 orchestrators: setup ## Run the examples for cron, Airflow and Dagster, which it installs into .venv-orchestrators
 	@bash scripts/orchestrators.sh
-	@REQUIRE_ORCHESTRATORS=1 $(PYTHON) -m pytest tests/orchestrators $(ARGS)
+	@REQUIRE_ORCHESTRATORS=1 $(PYTHON) -m pytest -m slow tests/orchestrators $(ARGS)
 
 bench: setup ## Run the short benchmarks
 	@$(PYTHON) -m benchmarks short

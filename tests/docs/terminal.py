@@ -12,7 +12,9 @@ from pathlib import Path
 from types import TracebackType
 
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# A prompt would stand before the first line of what a command prints.
 SIZE = {"COLUMNS": "200", "LINES": "60", "TERM": "dumb"}
+NO_PROMPT = {"PS1": "", "PS2": "", "VIRTUAL_ENV_DISABLE_PROMPT": "1"}
 
 
 class Terminal:
@@ -23,7 +25,7 @@ class Terminal:
         self._shell = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
             cwd=folder,
-            env={**environment, **SIZE, "PS1": "", "PS2": ""},
+            env={**environment, **SIZE, **NO_PROMPT},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
