@@ -181,7 +181,7 @@ def test_an_orchestrator_runs_the_pipeline_and_understands_how_it_ended(
     deliver(shop, "monday.csv", "1,north,10.50", "2,south,4.00", "3,north,-1")
     first = orchestrator(shop)
     assert first.state == "success", first.text
-    assert first.facts == {"records": 3, "batches": 1, "batch": 1}
+    assert first.facts.items() >= {"records": 3, "batches": 1, "batch": 1}.items()
     report = tapeline(shop, "report", "by_shop", "--pipeline", "pipeline.py", "--json")
     assert [row["money"] for row in json.loads(report.stdout)] == ["10.50", "4.00"]
 
@@ -190,7 +190,7 @@ def test_an_orchestrator_runs_the_pipeline_and_understands_how_it_ended(
     assert meanwhile.state == "skipped", meanwhile.text
 
     nothing = orchestrator(shop)
-    assert nothing.facts == {"records": 0, "batches": 0, "batch": 1}, nothing.text
+    assert nothing.facts.items() >= {"records": 0, "batches": 0, "batch": 1}.items(), nothing.text
 
     (shop / "pipeline.py").write_text(PIPELINE.replace("by_shop(sales:", "by_shop(sale:"))
     broken = orchestrator(shop)
