@@ -6,6 +6,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,6 +56,17 @@ def values(home: Path) -> list[str]:
     return [bytes(row["raw"]).decode() for row in rows(home)]  # type: ignore[call-overload]
 
 
+def make_anew(broker: Broker, name: str) -> None:
+    """Delete a topic and make another of its name."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.delete_topics([name])[name].result(30)
+    deadline = time.monotonic() + 30
+    while name in admin.list_topics(timeout=10).topics:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert broker.make_topic(name, 1)
+
+
 def test_every_message_comes_once_across_restarts(
     broker: Broker, topic: Make, tmp_path: Path
 ) -> None:
@@ -94,6 +106,46 @@ def test_what_is_on_the_tape_and_gone_from_the_shelf_is_not_taken_again(
     assert values(tmp_path) == ["c"]
 
 
+def test_messages_that_could_not_be_written_are_fetched_again(
+    broker: Broker, topic: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(1)
+    produced(broker, name, ["a", "b", "c"])
+    intake = opened(broker, tmp_path, Kafka(name, format="text"))
+    intake.recover(0, 0)
+
+    def full(*words: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tapeline.run.intake.shelf.write_piece", full)
+        with pytest.raises(OSError, match="No space"):
+            take_all(intake)
+    take_all(intake)
+    intake.close()
+    assert values(tmp_path) == ["a", "b", "c"]
+
+
+def test_a_topic_made_anew_while_it_is_read_goes_on_where_that_is_allowed(
+    broker: Broker, topic: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tapeline.run.topics.intake.LOOK_SECONDS", 0.1)
+    name = topic(1)
+    produced(broker, name, ["old"])
+    intake = opened(broker, tmp_path, Kafka(name, format="text"), on_loss="go_on")
+    intake.recover(0, 0)
+    take_all(intake)
+    make_anew(broker, name)
+    produced(broker, name, ["new 1", "new 2"])
+    deadline = time.monotonic() + 60
+    while len(values(tmp_path)) < 3:
+        assert time.monotonic() < deadline
+        with suppress(OperationError):  # for a moment the topic is not there
+            intake.take()
+    intake.close()
+    assert values(tmp_path) == ["old", "new 1", "new 2"]
+
+
 def test_aborted_messages_never_come_and_a_message_without_a_value_is_named(
     broker: Broker, topic: Make, tmp_path: Path
 ) -> None:
@@ -126,13 +178,7 @@ def test_a_topic_that_was_made_anew_is_refused_and_named(
     intake.recover(0, 0)
     take_all(intake)
     intake.close()
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.delete_topics([name])[name].result(30)
-    deadline = time.monotonic() + 30
-    while name in admin.list_topics(timeout=10).topics:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert broker.make_topic(name, 1)
+    make_anew(broker, name)
     produced(broker, name, ["new 1", "new 2"])
     again = opened(broker, tmp_path, kafka)
     again.recover(0, 0)

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import time
+from contextlib import suppress
 from typing import Any
 
 from tapeline.books.durable import replace_file
@@ -68,7 +69,8 @@ def stop(layout: Layout, seconds: float) -> bool:
     pid, host = found.get("pid"), found.get("host")
     if not isinstance(pid, int) or host != socket.gethostname():
         raise OperationError(f"the pipeline runs on '{host}', not on this machine: stop it there.")
-    os.kill(pid, signal.SIGTERM)
+    with suppress(ProcessLookupError):  # it may have ended a moment ago
+        os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + seconds
     while holder(layout.home) is not None:
         if time.monotonic() > deadline:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from uuid import uuid4
 
-from tapeline.books.commits import read_tail
+from tapeline.books.commits import read_tail, restored_epoch
 from tapeline.books.durable import replace_file
 from tapeline.books.layout import Layout
 from tapeline.errors import OperationError
@@ -118,5 +118,6 @@ def stands_at(home: Path) -> tuple[int, str, int]:
     published = {row["batch"] for row in rows if row["event"] == "published"}
     decided = [r for r in rows if r["event"] == "decided" and r["batch"] in published]
     if not decided:
-        return 0, "", 1
-    return decided[-1]["batch"], decided[-1]["hash"], decided[-1]["epoch"]
+        return 0, "", max(1, restored_epoch(home))
+    last = decided[-1]
+    return last["batch"], last["hash"], max(last["epoch"], restored_epoch(home))

@@ -26,7 +26,7 @@ from tapeline.run.intake.findings import Findings
 from tapeline.run.intake.lines import Lines
 from tapeline.run.intake.pieces import DeliveryPart, Part, PieceFacts
 from tapeline.run.intake.shelf import Shelf
-from tapeline.run.topics.cluster import Cluster, Partition, label, quiet, unreachable
+from tapeline.run.topics.cluster import Bounds, Cluster, Partition, label, quiet, unreachable
 from tapeline.settings import KafkaSettings
 
 if TYPE_CHECKING:
@@ -81,6 +81,9 @@ class TopicIntake:
         self._findings = Findings(home / "findings.jsonl", clock)
         self._turn = threading.Lock()
         self._consumer: Consumer | None = None
+        self._cluster = Cluster(client_options(settings), kafka)
+        self._sound = False  # what is in memory agrees with what is on disk
+        self._ends: dict[str, int] = {}  # where partitions ended when they were last looked at
         self._identities: dict[Partition, str] = {}
         self._looked = 0.0
         self._delivery = 0
@@ -93,9 +96,8 @@ class TopicIntake:
         """Finish what a crash interrupted. `reached` knows by now what is on the tape."""
         with self._turn:
             self._delivery = max(self._delivery, last_delivery)
-            self._through = last_piece
-            for piece in self._shelf.recover(last_piece):
-                self._note(piece)
+            self._through = max(self._through, last_piece)
+            self._resume()
 
     def take(self) -> int:
         """Fetch what there is, as one piece; the number of pieces published."""
@@ -103,11 +105,13 @@ class TopicIntake:
 
         with self._turn:
             before = self._shelf.last_piece
+            if not self._sound:
+                self._resume()
+            self._sound = False
             try:
                 self._look()
                 good, ends = self._fetch()
             except KafkaException as error:
-                self._begin_anew()
                 raise unreachable(error) from None
             if good:
                 self._publish(good)
@@ -116,6 +120,7 @@ class TopicIntake:
                 self.reached.next[name] = max(self.reached.next[name], end)
             self._tell_group()
             self.rounds += 1
+            self._sound = True
             return self._shelf.last_piece - before
 
     def settle(self, through_piece: int) -> None:
@@ -131,8 +136,10 @@ class TopicIntake:
 
         behind = 0
         for partition in self._identities:
+            name = label(partition)
+            # The client knows the end once a fetch was answered; before that, the last look does.
             _, end = consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
-            behind += max(0, end - self.reached.next.get(label(partition), 0))
+            behind += max(0, max(end, self._ends.get(name, 0)) - self.reached.next.get(name, 0))
         return behind, 0
 
     @contextmanager
@@ -153,15 +160,15 @@ class TopicIntake:
 
         if self._consumer is None:
             self._consumer = Consumer(dict(self._options), logger=quiet)
-        cluster = Cluster(client_options(self._settings), self._kafka)
-        found = cluster.partitions(self._consumer)
-        new = {one: identity for one, identity in found.items() if one not in self._identities}
+        found = self._cluster.partitions(self._consumer)
+        bounds = {one: self._cluster.bounds(self._consumer, one) for one in found}
         for partition, identity in found.items():
             self._refuse_another(partition, identity)
-        for partition in found:
-            self._check_bounds(cluster, partition)
+            self._check_bounds(partition, bounds[partition])
+        self._ends = {label(one): bounds[one].end for one in found}
+        new = [one for one in found if one not in self._identities]
         if new or found.keys() != self._identities.keys():
-            self._begin(cluster, list(new))
+            self._begin(new, bounds)
             self._identities = found
             self._assign()
         self._looked = time.monotonic()
@@ -183,15 +190,11 @@ class TopicIntake:
         self.reached.next.pop(name, None)
         self._identities.pop(partition, None)
 
-    def _check_bounds(self, cluster: Cluster, partition: Partition) -> None:
+    def _check_bounds(self, partition: Partition, bounds: Bounds) -> None:
         """Messages that the tape lacks and the cluster has no more are a gap, never silence."""
-        assert self._consumer is not None
         name = label(partition)
         stands = self.reached.next.get(name)
-        if stands is None:
-            return
-        bounds = cluster.bounds(self._consumer, partition)
-        if bounds.first <= stands <= bounds.end:
+        if stands is None or bounds.first <= stands <= bounds.end:
             return
         lost = (
             f"offsets {stands} to {bounds.first - 1} are gone (retention)"
@@ -207,21 +210,21 @@ class TopicIntake:
         self.reached.next[name] = bounds.first if stands < bounds.first else bounds.end
         self._identities.pop(partition, None)
 
-    def _begin(self, cluster: Cluster, partitions: list[Partition]) -> None:
+    def _begin(self, partitions: list[Partition], bounds: Mapping[Partition, Bounds]) -> None:
         """Where partitions begin that the tape does not know."""
         assert self._consumer is not None
         unknown = [one for one in partitions if label(one) not in self.reached.next]
         starting = self._kafka.starting
         moment = moment_of(starting)
         if moment is not None:
-            found = cluster.at(self._consumer, unknown, moment)
+            found = self._cluster.at(self._consumer, unknown, moment)
             self.reached.next |= {label(one): offset for one, offset in found.items()}
             return
         for one in unknown:
-            bounds = cluster.bounds(self._consumer, one)
-            offset = bounds.end if starting == "latest" else bounds.first
+            first, end = bounds[one].first, bounds[one].end
+            offset = end if starting == "latest" else first
             if not isinstance(starting, str):
-                offset = max(bounds.first, min(starting.get(label(one), bounds.first), bounds.end))
+                offset = max(first, min(starting.get(label(one), first), end))
             self.reached.next[label(one)] = offset
 
     def _assign(self) -> None:
@@ -253,10 +256,13 @@ class TopicIntake:
                 raise KafkaException(error)
         return good, ends
 
-    def _begin_anew(self) -> None:
-        """After an error: the next attempt has a consumer of its own, at what is published."""
+    def _resume(self) -> None:
+        """After a start or an error: a consumer of its own, at what is published."""
         self.close()
         self._identities = {}
+        for piece in self._shelf.recover(max(self._through, self._shelf.last_piece)):
+            self._note(piece)
+        self._sound = True
 
     def _publish(self, messages: list[Message]) -> None:
         for some in self._by_size(messages):
