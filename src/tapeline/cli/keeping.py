@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import Progress
 
 from tapeline.cli.options import (
     DEFAULT_TARGET,
@@ -20,10 +19,10 @@ from tapeline.cli.options import (
     TargetOption,
     Who,
     books_of,
-    err,
     load,
     out,
     print_json,
+    progress_of,
 )
 from tapeline.run import control
 from tapeline.watch.quarantine import Signed
@@ -98,7 +97,7 @@ def backup(
     from tapeline.run.backup import back_up
 
     books = books_of(pipeline, project, root)
-    with _progress(as_json) as progress:
+    with progress_of(as_json) as progress:
         task = progress.add_task("copying", total=None)
         folder, made = back_up(
             books, into.absolute(), datetime.now(UTC), archives,
@@ -123,7 +122,7 @@ def restore(
     from tapeline.run import backup as backups
 
     books = books_of(pipeline, project, root)
-    with _progress(as_json) as progress:
+    with progress_of(as_json) as progress:
         task = progress.add_task("copying", total=None)
         made = backups.restore(
             books, backup.absolute(),
@@ -149,7 +148,3 @@ def service(
 
     found, settings = load(pipeline, project, root)
     typer.echo(unit(found, pipeline, settings, every, user), nl=False)
-
-
-def _progress(as_json: bool) -> Progress:
-    return Progress(console=err, transient=True, disable=as_json or not err.is_terminal)

@@ -8,13 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow as pa
 import typer
 from rich.console import Console
+from rich.progress import Progress
 
 from tapeline.books import Books
 from tapeline.plan import Plan, load_pipeline, resolve
 from tapeline.settings import Settings, load_settings
-from tapeline.show import plain
+from tapeline.show import as_csv, as_json, as_table, plain
 
 # A pipe has no width: what is piped is not cut.
 out = Console(width=None if sys.stdout.isatty() else 160)
@@ -33,6 +35,10 @@ Root = Annotated[Path | None, typer.Option(help="Where the books are kept.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Who = Annotated[str | None, typer.Option(help="Who decides; the user of this machine if unsaid.")]
 Note = Annotated[str, typer.Option(help="Why, for the record.")]
+AsReported = Annotated[
+    str | None, typer.Option(help="As it was published by then, e.g. '2026-11-13 10:31'.")
+]
+Form = Annotated[str, typer.Option("--format", help="table, csv or json")]
 DEFAULT_TARGET = "tapeline.trades"
 
 
@@ -50,3 +56,25 @@ def books_of(target: str, project: Path, root: Path | None) -> Books:
 
 def print_json(value: Any) -> None:
     out.print_json(json.dumps(plain(value)))
+
+
+def checked_form(form: str, as_json: bool) -> str:
+    """The form in which rows are printed; --json is short for one of them."""
+    if form not in ("table", "csv", "json"):
+        raise typer.BadParameter(f"'{form}' is not one of table, csv, json")
+    return "json" if as_json else form
+
+
+def print_rows(rows: pa.Table, form: str, title: str) -> None:
+    """Rows on standard output."""
+    if form == "json":
+        sys.stdout.write(as_json(rows) + "\n")
+    elif form == "csv":
+        sys.stdout.write(as_csv(rows))
+    else:
+        out.print(as_table(rows, title))
+
+
+def progress_of(as_json: bool) -> Progress:
+    """A bar for long work, in a terminal."""
+    return Progress(console=err, transient=True, disable=as_json or not err.is_terminal)

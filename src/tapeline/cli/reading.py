@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,17 +13,20 @@ from rich.table import Table as RichTable
 from tapeline.cli.options import (
     DEFAULT_TARGET,
     AsJson,
+    AsReported,
+    Form,
     Project,
     Root,
     Target,
     TargetOption,
     books_of,
+    checked_form,
     out,
     print_json,
+    print_rows,
 )
 from tapeline.declare.duration import parse_moment
-from tapeline.show import as_csv, as_table, plain, readable, write_file
-from tapeline.show import as_json as as_json_text
+from tapeline.show import plain, readable, write_file
 from tapeline.watch.audit import audit as run_audit
 from tapeline.watch.history import changes, why
 
@@ -34,7 +36,7 @@ app = typer.Typer()
 @app.command()
 def report(
     name: Annotated[str, typer.Argument(help="A summary, view or table.")],
-    form: Annotated[str, typer.Option("--format", help="table, csv or json")] = "table",
+    form: Form = "table",
     limit: Annotated[int, typer.Option(help="At most so many rows.")] = 10_000,
     verdict: Annotated[
         str | None, typer.Option(help="A table's records with this verdict, e.g. quarantined.")
@@ -42,15 +44,14 @@ def report(
     unmatched: Annotated[
         bool, typer.Option("--unmatched", help="A table's corrections of what has not come.")
     ] = False,
-    as_reported: Annotated[
-        str | None, typer.Option(help="As it was published by then, e.g. '2026-11-13 10:31'.")
-    ] = None,
+    as_reported: AsReported = None,
     pipeline: TargetOption = DEFAULT_TARGET,
     project: Project = Path(),
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a summary, view or table as it stands, or as it was reported."""
+    form = checked_form(form, as_json)
     books = books_of(pipeline, project, root)
     if verdict:
         rows = books.with_verdict(name, verdict)
@@ -59,23 +60,17 @@ def report(
     else:
         rows = books.read(name, parse_moment(as_reported) if as_reported else None)
     rows = rows.slice(0, min(limit, rows.num_rows))  # Arrow slices no columns into any length
-    if as_json or form == "json":
-        sys.stdout.write(as_json_text(rows) + "\n")
-    elif form == "csv":
-        sys.stdout.write(as_csv(rows))
-    elif form == "table":
-        out.print(as_table(rows, name) if rows.num_columns else f"{name} has no entries yet.")
+    if form == "table" and not rows.num_columns:
+        out.print(f"{name} has no entries yet.")
     else:
-        raise typer.BadParameter(f"'{form}' is not one of table, csv, json")
+        print_rows(rows, form, name)
 
 
 @app.command()
 def export(
     name: Annotated[str, typer.Argument(help="A summary, view or table.")],
     file: Annotated[Path, typer.Argument(help="Written anew; .csv, .json or .parquet.")],
-    as_reported: Annotated[
-        str | None, typer.Option(help="As it was published by then, e.g. '2026-11-13 10:31'.")
-    ] = None,
+    as_reported: AsReported = None,
     pipeline: TargetOption = DEFAULT_TARGET,
     project: Project = Path(),
     root: Root = None,

@@ -16,19 +16,22 @@ from tapeline.books.views import as_text, views_of
 from tapeline.cli.options import (
     DEFAULT_TARGET,
     AsJson,
+    AsReported,
+    Form,
     Project,
     Root,
     Target,
     TargetOption,
     books_of,
+    checked_form,
     err,
     load,
     out,
     print_json,
+    print_rows,
 )
 from tapeline.declare.duration import parse_moment
-from tapeline.show import as_csv, as_table, write_text
-from tapeline.show import as_json as as_json_text
+from tapeline.show import write_text
 
 app = typer.Typer()
 
@@ -38,24 +41,20 @@ def sql(
     query: Annotated[
         str | None, typer.Argument(help="One SELECT; without it, what can be asked for.")
     ] = None,
-    form: Annotated[str, typer.Option("--format", help="table, csv or json")] = "table",
+    form: Form = "table",
     limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = Limits.rows,
     seconds: Annotated[
         float, typer.Option(min=0.1, help="At most so many seconds.")
     ] = Limits.seconds,
-    as_reported: Annotated[
-        str | None, typer.Option(help="As it was published by then, e.g. '2026-11-13 10:31'.")
-    ] = None,
+    as_reported: AsReported = None,
     pipeline: TargetOption = DEFAULT_TARGET,
     project: Project = Path(),
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask the books in SQL: summaries, views, tables and references by their names, read-only."""
-    if form not in ("table", "csv", "json"):
-        raise typer.BadParameter(f"'{form}' is not one of table, csv, json")
+    form = checked_form(form, as_json)
     books = books_of(pipeline, project, root)
-    form = "json" if as_json else form
     if query is None:
         known = askable(books)
         if form == "json":
@@ -69,12 +68,7 @@ def sql(
         return
     moment = parse_moment(as_reported) if as_reported else None
     answer = ask_sql(books, query, moment, Limits(limit, seconds))
-    if form == "json":
-        sys.stdout.write(as_json_text(answer.rows) + "\n")
-    elif form == "csv":
-        sys.stdout.write(as_csv(answer.rows))
-    else:
-        out.print(as_table(answer.rows, f"batch {answer.batch}"))
+    print_rows(answer.rows, form, f"batch {answer.batch}")
     if answer.more:
         err.print(f"There are more rows than these {limit:,}: ask for less, or raise --limit.")
 
