@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from tapeline.run.formats.fix import trade_of
+from tapeline.run.intake.lines import Lines, lines_of
+from tapeline.run.intake.messages import one_each
 
 FILL_44 = {35: "8", 34: "7", 49: "BROKER", 52: "20261113-10:05:00.250", 56: "US", 37: "o1",
            11: "c1", 17: "e1", 150: "F", 39: "2", 55: "ABC", 54: "1", 32: "100", 31: "9.25",
@@ -120,16 +122,22 @@ def test_the_logs_of_real_systems_give_their_known_fills(shared: Path) -> None:
 
 
 def trades_in(log: Path) -> list[dict[str, Any]]:
-    """One message per line; lines of several are the two pastes of whole sessions."""
     found = []
-    for line in log.read_bytes().splitlines():
-        starts = [i for i in range(len(line)) if line.startswith(b"8=FIX", i)] or [0]
-        whole = [line] if len(starts) == 1 else [
-            line[a:b] for a, b in zip(starts, [*starts[1:], len(line)], strict=True)
-        ]  # fmt: skip
-        for one in whole:
-            try:
-                found.append(trade_of(one, remarks=True, checked=False))
-            except ValueError as error:
-                assert "BodyLength (9) is not its second field" in str(error)  # noqa: PT017
+    lines = log.read_bytes().replace(b"\r\n", b"\n").split(b"\n")
+    for record in one_each(lines_of([line for line in lines if line.strip()], 1, 10**6)).records():
+        try:
+            found.append(trade_of(record, remarks=True, checked=False))
+        except ValueError as error:
+            assert "BodyLength (9) is not its second field" in str(error)  # noqa: PT017
     return found
+
+
+def test_messages_on_one_line_are_records_of_their_own() -> None:
+    texts = [message({**FILL_44, 58: "FIX.4.4 is spoken here", 34: str(n)}) for n in range(4)]
+    lines = lines_of([b"10:05 " + texts[0], b"a remark", texts[1] + texts[2] + texts[3]], 7, 10**6)
+    found = one_each(Lines(lines.values, lines.lengths, lines.numbers, {2: "cut"}))
+    assert found.records() == [b"10:05 " + texts[0], b"a remark", *texts[1:]]
+    assert found.numbers.tolist() == [7, 8, 9, 9, 9]
+    assert found.faults == {4: "cut"}
+    assert all(trade_of(one, remarks=True) for one in texts)
+    assert one_each(found).records() == found.records()

@@ -15,9 +15,12 @@ import pytest
 from pyspark.sql import DataFrame
 
 from tapeline import Files, Kafka, Pipeline, Stream
+from tapeline.books.operator import REDRIVE
 from tapeline.testing import Trial
 from tapeline.trades.fix import pipeline as fix_pipeline
+from tapeline.watch.quarantine import Filter
 from tests.plain.test_fix import FILL_42, FILL_44, message
+from tests.streams.test_quarantine import act
 
 ROW = "id string not null, amount decimal(10,2) not null, note string"
 OLD = {"type": "record", "name": "Row", "fields": [
@@ -112,7 +115,6 @@ def written(number: int, row: dict[str, Any]) -> bytes:
     return b"\0" + struct.pack(">I", number) + file.getvalue()
 
 
-RETYPED_AMOUNT = "'amount' is declared decimal(10,2), it came as boolean"
 MISSING = "amount is missing: it is declared decimal(10,2) not null"
 JSON = [
     {"id": "old", "amount": 5},
@@ -174,6 +176,7 @@ def test_a_csv_message_is_one_line_of_the_declared_columns(trial: Trial) -> None
 
 def test_avro_messages_are_read_by_the_schema_they_were_written_with(trial: Trial) -> None:
     good = written(2, {"venue": "XNAS", "id": "new", "amount": Decimal("5.25"), "note": "n"})
+    later = written(2, {"venue": "XNAS", "id": "later", "amount": Decimal(9), "note": None})
     trial.feed(
         raw_avro=[
             written(1, {"id": "old", "amount": 5}),
@@ -181,7 +184,7 @@ def test_avro_messages_are_read_by_the_schema_they_were_written_with(trial: Tria
             written(2, {"venue": None, "id": "same", "amount": Decimal(1), "note": None}),
             written(3, {"id": "lacking"}),
             written(4, {"id": "retyped", "amount": True}),
-            b"\0" + struct.pack(">I", 9) + good[5:],
+            b"\0" + struct.pack(">I", 9) + later[5:],
             good[:-1],
             good + b"\0",
             b"plain text",
@@ -193,10 +196,10 @@ def test_avro_messages_are_read_by_the_schema_they_were_written_with(trial: Tria
     }  # fmt: skip
     assert new_fields(trial, "avro_rows")["new"] == {"venue": "XNAS"}
     assert trial.verdicts("avro_rows") == {"kept": 3, "quarantined": 6, "duplicate": 1}
-    lacking, *unreadable = reasons(trial, "avro_rows")
+    lacking, retyped, *unreadable = reasons(trial, "avro_rows")
     assert lacking == [MISSING]
+    assert retyped == ["amount is declared decimal(10,2), it came as boolean"]
     expected = [
-        f"the record is of a schema that does not fit: {RETYPED_AMOUNT}",
         "the record is of schema 9, which the folder 'schemas' does not have",
         "the record is not Avro of its schema: EOFError",
         "the record is not Avro of its schema: 1 bytes are left over",
@@ -206,6 +209,11 @@ def test_avro_messages_are_read_by_the_schema_they_were_written_with(trial: Tria
     raw = [row["_raw"] for row in trial.quarantine("avro_rows")]
     assert b"plain text" in raw
     assert good[:-1] in raw
+    # The schema comes after all, and an operator sends the record again.
+    (trial.settings.project / "schemas" / "9.avsc").write_text(json.dumps(NEW))
+    act(trial, REDRIVE, Filter(table="avro_rows"))
+    assert kept(trial, "avro_rows")["later"] == Decimal(9)
+    assert trial.verdicts("avro_rows") == {"kept": 4, "quarantined": 5, "duplicate": 1}
 
 
 def test_records_of_a_container_are_read_by_its_schema(trial: Trial) -> None:

@@ -23,6 +23,7 @@ from tapeline.run.cells import FAULT_SEPARATOR, parse_csv
 UNREADABLE = "the record is"
 UNIT_SEPARATOR = "\x1f"
 NOTHING = "\x00"
+RETYPED = "_retyped"  # in the JSON of a translated record: fields that came as another type
 KEPT = ("_part", "_at", "_arrived_at", "_ordinal")
 INTEGER_BOUNDS = {
     "tinyint": 2**7,
@@ -50,9 +51,9 @@ def decode(tape: DataFrame, files: Files | Kafka, table: Table) -> DataFrame:
     # Values first, then what is wrong with them: an expression used twice is computed once.
     texts = [F.col(f"`{field.name}`").alias(f"_t_{field.name}") for field in files.fields]
     values = [_value(field, files.zone).alias(field.name) for field in files.fields]
-    typed = parsed.select(
-        *KEPT, "_fault", "_text", _shape_fault(files).alias("_bad"), *texts, *values
-    )
+    retyped = [RETYPED] if files.format == "avro" else []
+    bad = _shape_fault(files).alias("_bad")
+    typed = parsed.select(*KEPT, "_fault", "_text", bad, *retyped, *texts, *values)
     deletes = F.coalesce(F.expr(table.apply_as_deletes or "false"), F.lit(False))
     faults = _faults(files, files.fields)
     if table.apply_as_deletes:
@@ -83,15 +84,24 @@ def _faults(files: Files | Kafka, fields: Iterable[Field]) -> Column:
         F.col("_fault"),
         F.when(F.col("_text").isNull(), F.lit("the record is not UTF-8")),
         F.col("_bad"),
-        *[_missing(field) for field in fields if field.required],
+        *[_retyped(field) for field in fields if files.format == "avro"],
+        *[_missing(field, files) for field in fields if field.required],
         *[_fault(field, files.zone) for field in fields if field.type != "string"],
     )
 
 
-def _missing(field: Field) -> Column:
+def _retyped(field: Field) -> Column:
+    """A field whose writer says another type, which is not read as the declared one."""
+    came = F.try_element_at(F.col(RETYPED), F.lit(field.name))
+    return F.concat(F.lit(f"{field.name} is declared {field.type}, it came as "), came)
+
+
+def _missing(field: Field, files: Files | Kafka) -> Column:
     """A record that can be read and lacks a field that it must have."""
     readable = F.col("_text").isNotNull() & F.col("_fault").isNull() & F.col("_bad").isNull()
     lacks = readable & F.col(f"`_t_{field.name}`").isNull()
+    if files.format == "avro":
+        lacks &= _retyped(field).isNull()
     return F.when(lacks, F.lit(f"{field.name} is missing: it is declared {field.type} not null"))
 
 
@@ -129,6 +139,8 @@ def _parse(tape: DataFrame, files: Files | Kafka) -> DataFrame:
     if files.format == "csv":
         return parse_csv(tape, kept, names, files)
     schema = ", ".join(f"`{name}` string" for name in names) + ", `_corrupt` string"
+    if files.format == "avro":
+        schema += f", `{RETYPED}` map<string,string>"
     options = {"columnNameOfCorruptRecord": "_corrupt", "mode": "PERMISSIVE"}
     json = tape.select(*kept, F.from_json("_text", schema, options).alias("_json"))
     more = [_undeclared(names).alias(NEW_FIELDS.name)] if keep else []
@@ -138,7 +150,7 @@ def _parse(tape: DataFrame, files: Files | Kafka) -> DataFrame:
 def _undeclared(names: list[str]) -> Column:
     """The fields of a JSON object that nobody declared, as an object; null if there are none."""
     all_of_them = F.from_json("_text", "map<string,string>", {"mode": "PERMISSIVE"})
-    others = F.map_filter(all_of_them, lambda name, _: ~name.isin(*names))
+    others = F.map_filter(all_of_them, lambda name, _: ~name.isin(*names, RETYPED))
     return F.when(F.size(others) > 0, F.to_json(others))
 
 

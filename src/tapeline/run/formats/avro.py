@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import fastavro
-from fastavro.schema import SchemaParseException
 
 from tapeline.declare import Field
+from tapeline.run.decode import RETYPED
 from tapeline.run.formats.schemas import Schemas
+from tapeline.run.intake.containers import BROKEN, avro_schema
 from tapeline.run.intake.rows import json_line
 
 # Which of Avro's types may stand behind a declared one: its own, what Avro promotes to it, and the
@@ -39,9 +39,6 @@ READS = {
     "struct": {"record"},
 }
 LOGICAL = {"decimal", "uuid", "date", "time-millis", "time-micros", *MOMENTS}
-# What reading by a wrong schema may raise: the bytes are not what the schema says.
-BROKEN = (EOFError, IndexError, KeyError, OverflowError, StopIteration, TypeError, ValueError,
-          ArithmeticError, MemoryError)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Writer:
     """A writer's schema, compared with the declared fields once."""
 
     schema: Any
-    fault: str | None  # which fields are retyped
+    retyped: dict[str, str]  # fields that do not fit, and what they came as
     floats: tuple[str, ...]  # binary fractions that are declared as decimals
 
 
@@ -72,37 +69,34 @@ class AvroReader:
         writer = self._writers.get(text)
         if writer is None:
             writer = self._writers[text] = compare(text, self._fields)
-        if writer.fault is not None:
-            raise ValueError(writer.fault)
         row = _read(writer.schema, body)
         for name in writer.floats:
             if isinstance(row.get(name), float):
                 row[name] = _plain(row[name])
+        if writer.retyped:
+            row = {**row, **dict.fromkeys(writer.retyped), RETYPED: writer.retyped}
         return json_line(row)
 
 
 def compare(text: str, fields: Sequence[Field]) -> Writer:
     """What a writer's schema means for the declared fields."""
     try:
-        said = json.loads(text)
-        schema = fastavro.parse_schema(said)
-    except (ValueError, SchemaParseException, KeyError, TypeError) as error:
-        raise ValueError(f"of a schema that is not Avro's: {error}") from None
-    if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise ValueError("of a schema that is not a record's")
+        schema = avro_schema(text)
+    except ValueError as error:
+        raise ValueError(f"of {error}") from None
     kinds = {field["name"]: _kinds(field["type"]) for field in schema["fields"]}
-    retyped, floats = [], []
+    retyped: dict[str, str] = {}
+    floats = []
     for field in fields:
         found = kinds.get(field.name)
         if found is None:
             continue
         declared = field.type.partition("(")[0].partition("<")[0].lower()
         if found and not found & READS[declared]:
-            retyped.append(f"'{field.name}' is declared {field.type}, it came as {_words(found)}")
+            retyped[field.name] = " or ".join(sorted(found))
         if field.decimal and found & {"float", "double"}:
             floats.append(field.name)
-    fault = f"of a schema that does not fit: {'; '.join(retyped)}" if retyped else None
-    return Writer(schema, fault, tuple(floats))
+    return Writer(schema, retyped, tuple(floats))
 
 
 def _read(schema: Any, body: bytes) -> dict[str, Any]:
@@ -133,10 +127,6 @@ PRIMITIVE = {
     "string", "boolean", "int", "long", "float", "double", "bytes", "fixed", "enum", "array", "map",
     "record",
 }  # fmt: skip
-
-
-def _words(kinds: set[str]) -> str:
-    return " or ".join(sorted(kinds))
 
 
 def _plain(value: float) -> Decimal | float:

@@ -14,12 +14,13 @@ from typing import Any
 
 import simplefix
 
+from tapeline.run.intake.messages import BEGIN
+
 SOH = b"\x01"
-BEGIN = re.compile(rb"8=FIXT?\.[0-9.]+(?:SP[0-9])?")
 SECOND = re.compile(rb"(?P<delimiter>[^0-9A-Za-z=]{1,4}?|\^A|<SOH>)9=[0-9]+(?P=delimiter)")
 CHECKSUM = re.compile(rb"\x0110=([0-9]+)(?![0-9])")
 # What looks like a piece of a message is never taken for a remark of the log's writer.
-PIECE = re.compile(rb"(^|[^0-9])(8=FIX|35=[0-9A-Za-z]|10=[0-9]{3})")
+PIECE = re.compile(rb"(?<![0-9])(8=FIX|35=[0-9A-Za-z]|10=[0-9]{3})")
 MOMENT = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d:\d\d:\d\d)(\.\d{1,6})?\d*")
 EXECUTION_REPORT = "8"
 SIDES = {"1": "BUY", "3": "BUY", "2": "SELL", "4": "SELL", "5": "SELL", "6": "SELL"}

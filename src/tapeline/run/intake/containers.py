@@ -26,8 +26,50 @@ HEADER = fastavro.parse_schema(
         ],
     }
 )
-UNSOUND = (EOFError, IndexError, KeyError, OverflowError, StopIteration, TypeError,
-           SchemaParseException, ArithmeticError)  # fmt: skip
+# What reading raises when the bytes are not what the schema says.
+BROKEN = (EOFError, IndexError, KeyError, StopIteration, TypeError, ValueError, ArithmeticError,
+          MemoryError, RecursionError)  # fmt: skip
+
+
+def avro_schema(text: str | bytes) -> Any:
+    """A schema, ready to read with. Raises ValueError for what is none, or is not safe to use."""
+    try:
+        schema: Any = fastavro.parse_schema(json.loads(text))
+    except (*BROKEN, SchemaParseException) as error:
+        raise ValueError(f"a schema that is not Avro's: {type(error).__name__}") from None
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        raise ValueError("a schema that is not a record's")
+    _refuse_unsafe(schema, {}, ())
+    return schema
+
+
+def _refuse_unsafe(kind: Any, named: dict[str, Any], inside: tuple[str, ...]) -> None:
+    """Two kinds of schemas let a few bytes end the process that reads them."""
+    if isinstance(kind, list):
+        for one in kind:
+            _refuse_unsafe(one, named, inside)
+    if kind in inside:
+        raise ValueError(f"a schema in which '{kind}' holds itself")  # fastavro's stack has no end
+    if not isinstance(kind, dict):
+        return
+    if "name" in kind:
+        named[kind["name"]], inside = kind, (*inside, kind["name"])
+    for field in kind.get("fields", ()):
+        _refuse_unsafe(field["type"], named, inside)
+    for part in ("items", "values"):
+        _refuse_unsafe(kind.get(part), named, inside)
+    if "items" in kind and _weightless(kind["items"], named):
+        raise ValueError("a schema with a list of values that take no bytes")  # billions of them
+
+
+def _weightless(kind: Any, named: dict[str, Any]) -> bool:
+    """Whether a value of this type may take no bytes. A list or a union always has one."""
+    kind = named.get(kind, kind) if isinstance(kind, str) else kind
+    if not isinstance(kind, dict):
+        return bool(kind == "null")
+    if kind["type"] in ("record", "error"):
+        return all(_weightless(field["type"], named) for field in kind["fields"])
+    return kind["type"] == "null" or kind.get("size") == 0
 
 
 def avro_records(
@@ -40,7 +82,9 @@ def avro_records(
     """
     try:
         yield from _records(file, unpacked_bytes_limit, found_schema)
-    except UNSOUND as error:
+    except ValueError:
+        raise
+    except BROKEN as error:
         raise ValueError(f"{type(error).__name__} while it was read") from None
 
 
@@ -52,7 +96,7 @@ def _records(
     if codec not in ("null", "deflate"):
         raise ValueError(f"its blocks are packed with {codec}; write them with deflate or null")
     text: bytes = header["meta"]["avro.schema"]
-    schema = fastavro.parse_schema(json.loads(text))
+    schema = avro_schema(text)
     found_schema(text)
     for count, block in _blocks(file, header["sync"]):
         unpacked = _inflated(block, limit) if codec == "deflate" else block

@@ -17,6 +17,7 @@ from tapeline.errors import DeclarationError
 from tapeline.run.intake.containers import MAGIC as AVRO
 from tapeline.run.intake.containers import avro_records
 from tapeline.run.intake.lines import CR, LF, Lines, Splitter, lines_of
+from tapeline.run.intake.messages import one_each
 from tapeline.run.intake.rows import json_rows
 
 MIB = 1024 * 1024
@@ -127,7 +128,7 @@ class Reading:
     def _after_header(self, parts: Iterator[Lines]) -> Iterator[Lines]:
         for lines in parts:
             if self._form.format != "csv" or self.header is not None:
-                yield lines
+                yield one_each(lines) if self._form.format == "fix" else lines
                 continue
             if 0 in lines.faults:
                 raise UnfitError(f"its header: {lines.faults[0].partition(';')[0]}")
