@@ -119,6 +119,7 @@ class KafkaSettings:
     password_variable: str = ""
     on_loss: Literal["stop", "go_on"] = "stop"
     wait_seconds: float = 0.05
+    registry: str = ""
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def plan(
         from tapeline.run.session import build_session
         from tapeline.run.steps import prepare
 
-        prepare(build_session(settings), found, rows_by_name(found, settings.project))
+        prepare(build_session(settings), found, rows_by_name(found, settings.project), settings)
     steps = [
         (kind, item.name, item.connector.path, str(item.where))
         for kind, items in (

@@ -5,51 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
-from tapeline.declare.schema import Field, parse_schema
+from tapeline.connect.formats import Format, NewFields, check_format, columns
+from tapeline.declare.schema import Field
 from tapeline.errors import DeclarationError, OperationError
-
-Format = Literal["json", "csv", "text", "parquet"]
-TEXT = (Field("value", "string"),)
 
 
 @dataclass(frozen=True)
 class Files:
     """Files dropped into a folder, or one reference file. Delivers: exactly once into the tape.
 
-    `zone` is the time zone of timestamps that name none.
+    `zone` is the time zone of timestamps that name none. `new_fields` says what becomes of fields
+    that the schema does not name: "ignore", or "keep", as JSON in the column `new_fields`.
     """
 
     path: str
     format: Format = "json"
     schema: str | None = None
     zone: str = "UTC"
+    new_fields: NewFields = "ignore"
 
     def __post_init__(self) -> None:
-        if self.format not in get_args(Format):
-            raise DeclarationError(
-                f"Files: format '{self.format}' is not one of {', '.join(get_args(Format))}."
-            )
-        try:
-            ZoneInfo(self.zone)
-        except (KeyError, ValueError, OSError):
-            raise DeclarationError(f"Files: '{self.zone}' is not a time zone.") from None
+        check_format("Files", self.format, Format, self.new_fields, self.zone)
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """The columns of a decoded record."""
-        if self.format == "text":
-            return TEXT
-        if self.schema is None:
-            raise DeclarationError(f"Files('{self.path}') needs a schema to decode its records.")
-        return parse_schema(self.schema)
+        return columns(f"Files('{self.path}')", self.format, self.schema, self.new_fields)
 
     def snapshot(self, project: Path) -> pa.Table:
         """The whole file as it stands, for a reference; without a schema every column is text."""

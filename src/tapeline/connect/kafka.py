@@ -8,17 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Literal, get_args
-from zoneinfo import ZoneInfo
 
+from tapeline.connect.formats import MessageFormat, NewFields, check_format, columns
 from tapeline.declare.duration import parse_moment
-from tapeline.declare.schema import Field, parse_schema
+from tapeline.declare.schema import Field
 from tapeline.errors import DeclarationError
 from tapeline.settings import KafkaSettings
 
-MessageFormat = Literal["json", "text"]
 PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})(/(?P<partition>\d{1,6}))?")
-TEXT = (Field("value", "string"),)
 Offsets = str | Mapping[str, int]
 
 
@@ -29,6 +26,9 @@ class Kafka:
     `topics` is a name, several, or a compiled pattern that new topics may match; "trades/0" names
     one partition. A partition that the tape does not know yet begins at `starting`: "earliest",
     "latest", a moment such as "2026-11-13 10:00", or offsets by partition, {"trades/0": 100}.
+    `new_fields` is as of Files. `schemas` says how Avro was written: a file, of every message; a
+    folder of <id>.avsc, of messages that begin with their schema's id; without it the registry
+    that the settings name has the ids.
     """
 
     topics: str | Sequence[str] | re.Pattern[str]
@@ -36,6 +36,8 @@ class Kafka:
     schema: str | None = None
     zone: str = "UTC"
     starting: Offsets = "earliest"
+    new_fields: NewFields = "ignore"
+    schemas: str | None = None
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -46,14 +48,9 @@ class Kafka:
                 )
         if not self.names and not isinstance(self.topics, re.Pattern):
             raise DeclarationError("Kafka: name a topic, several, or a pattern: re.compile('...').")
-        if self.format not in get_args(MessageFormat):
-            raise DeclarationError(
-                f"Kafka: format '{self.format}' is not one of {', '.join(get_args(MessageFormat))}."
-            )
-        try:
-            ZoneInfo(self.zone)
-        except (KeyError, ValueError, OSError):
-            raise DeclarationError(f"Kafka: '{self.zone}' is not a time zone.") from None
+        check_format("Kafka", self.format, MessageFormat, self.new_fields, self.zone)
+        if self.schemas is not None and self.format != "avro":
+            raise DeclarationError(f"Kafka: 'schemas' are of Avro; the format is '{self.format}'.")
         moment_of(self.starting)
 
     @property
@@ -73,11 +70,7 @@ class Kafka:
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """The columns of a decoded message."""
-        if self.format == "text":
-            return TEXT
-        if self.schema is None:
-            raise DeclarationError(f"Kafka({self.path}) needs a schema to decode its messages.")
-        return parse_schema(self.schema)
+        return columns(f"Kafka({self.path})", self.format, self.schema, self.new_fields)
 
     def chooses(self, topic: str, partition: int) -> bool:
         """Whether a partition belongs to this source."""

@@ -1,4 +1,4 @@
-"""The schema of a source, as a user writes it: "trade_id string, price decimal(18,8)"."""
+"""The schema of a source, as a user writes it: "trade_id string not null, price decimal(18,8)"."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ MAX_DECIMAL_DIGITS = 38
 
 @dataclass(frozen=True)
 class Field:
-    """One column: its name and its Spark type in lower case."""
+    """One column: its name, its Spark type in lower case, and whether a record must have it."""
 
     name: str
     type: str
+    required: bool = False
 
     @property
     def decimal(self) -> tuple[int, int] | None:
@@ -68,14 +69,16 @@ def _field(text: str) -> Field:
     if not match:
         raise DeclarationError(f"schema: cannot read '{text}'. Write 'name type'.")
     name, kind = match[1], re.sub(r"\s+", " ", match[2].strip())
+    required = kind.lower().endswith(" not null")
+    kind = kind[: -len(" not null")].strip() if required else kind
     if kind.lower().startswith(("array<", "struct<", "map<")):
-        return Field(name, kind)
+        return Field(name, kind, required)
     kind = ALIASES.get(kind.lower(), kind.lower().replace(" ", ""))
     decimal = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
     if decimal and int(decimal[2]) <= int(decimal[1]) <= MAX_DECIMAL_DIGITS:
-        return Field(name, kind)
+        return Field(name, kind, required)
     if kind in SIMPLE:
-        return Field(name, kind)
+        return Field(name, kind, required)
     raise DeclarationError(
         f"schema: '{name}' has the type '{kind}', which is not one of {', '.join(sorted(SIMPLE))}, "
         "decimal(p,s), array<...>, struct<...>, map<...>."

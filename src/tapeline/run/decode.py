@@ -15,15 +15,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tapeline.connect import Files, Kafka
+from tapeline.connect.formats import NEW_FIELDS
 from tapeline.declare import Field, Table
 from tapeline.errors import DeclarationError
+from tapeline.run.cells import FAULT_SEPARATOR, parse_csv
 
-MAX_CSV_COLUMNS = 256
-END_OF_ROW = "\u0001end"
-FAULT_SEPARATOR = "\n"
 UNREADABLE = "the record is"
 UNIT_SEPARATOR = "\x1f"
 NOTHING = "\x00"
+RETYPED = "_retyped"  # in the JSON of a translated record: fields that came as another type
 KEPT = ("_part", "_at", "_arrived_at", "_ordinal")
 INTEGER_BOUNDS = {
     "tinyint": 2**7,
@@ -51,9 +51,9 @@ def decode(tape: DataFrame, files: Files | Kafka, table: Table) -> DataFrame:
     # Values first, then what is wrong with them: an expression used twice is computed once.
     texts = [F.col(f"`{field.name}`").alias(f"_t_{field.name}") for field in files.fields]
     values = [_value(field, files.zone).alias(field.name) for field in files.fields]
-    typed = parsed.select(
-        *KEPT, "_fault", "_text", _shape_fault(files).alias("_bad"), *texts, *values
-    )
+    retyped = [RETYPED] if files.format == "avro" else []
+    bad = _shape_fault(files).alias("_bad")
+    typed = parsed.select(*KEPT, "_fault", "_text", bad, *retyped, *texts, *values)
     deletes = F.coalesce(F.expr(table.apply_as_deletes or "false"), F.lit(False))
     faults = _faults(files, files.fields)
     if table.apply_as_deletes:
@@ -84,8 +84,25 @@ def _faults(files: Files | Kafka, fields: Iterable[Field]) -> Column:
         F.col("_fault"),
         F.when(F.col("_text").isNull(), F.lit("the record is not UTF-8")),
         F.col("_bad"),
+        *[_retyped(field) for field in fields if files.format == "avro"],
+        *[_missing(field, files) for field in fields if field.required],
         *[_fault(field, files.zone) for field in fields if field.type != "string"],
     )
+
+
+def _retyped(field: Field) -> Column:
+    """A field whose writer says another type, which is not read as the declared one."""
+    came = F.try_element_at(F.col(RETYPED), F.lit(field.name))
+    return F.concat(F.lit(f"{field.name} is declared {field.type}, it came as "), came)
+
+
+def _missing(field: Field, files: Files | Kafka) -> Column:
+    """A record that can be read and lacks a field that it must have."""
+    readable = F.col("_text").isNotNull() & F.col("_fault").isNull() & F.col("_bad").isNull()
+    lacks = readable & F.col(f"`_t_{field.name}`").isNull()
+    if files.format == "avro":
+        lacks &= _retyped(field).isNull()
+    return F.when(lacks, F.lit(f"{field.name} is missing: it is declared {field.type} not null"))
 
 
 def _names(table: Table, field: str) -> bool:
@@ -115,59 +132,26 @@ def _sequence(typed: DataFrame, table: Table) -> Column:
 def _parse(tape: DataFrame, files: Files | Kafka) -> DataFrame:
     """One column of text per field, `_shape` saying what is wrong with the whole record."""
     kept = [*KEPT, "_fault", "_text"]
-    names = [field.name for field in files.fields]
+    names = [field.name for field in files.fields if field != NEW_FIELDS]
+    keep = NEW_FIELDS in files.fields
     if files.format == "text":
         return tape.select(*kept, F.col("_text").alias("value"))
     if files.format == "csv":
-        return _parse_csv(tape, kept, names)
+        return parse_csv(tape, kept, names, files)
     schema = ", ".join(f"`{name}` string" for name in names) + ", `_corrupt` string"
+    if files.format == "avro":
+        schema += f", `{RETYPED}` map<string,string>"
     options = {"columnNameOfCorruptRecord": "_corrupt", "mode": "PERMISSIVE"}
     json = tape.select(*kept, F.from_json("_text", schema, options).alias("_json"))
-    return json.select(*kept, "_json.*")
+    more = [_undeclared(names).alias(NEW_FIELDS.name)] if keep else []
+    return json.select(*kept, "_json.*", *more)
 
 
-def _parse_csv(tape: DataFrame, kept: list[str], names: list[str]) -> DataFrame:
-    """Columns by the names in the file's own header, whatever their order."""
-    width = min(MAX_CSV_COLUMNS, 2 * len(names) + 16)
-    columns = ", ".join(f"c{i} string" for i in range(width))
-    mark = F.lit("," + END_OF_ROW)
-
-    def cells(text: Column) -> Column:
-        row = F.from_csv(F.concat(text, mark), columns, {"mode": "PERMISSIVE", "escape": '"'})
-        return F.array(*[row.getField(f"c{i}") for i in range(width)])
-
-    header = F.col("_header").cast("string")
-    cut = tape.select(*kept, cells(F.col("_text")).alias("_cells"), cells(header).alias("_names"))
-    ended = cut.select(
-        *kept,
-        "_cells",
-        F.transform("_names", lambda name: F.lower(F.trim(name))).alias("_names"),
-        F.array_position("_cells", END_OF_ROW).alias("_width"),
-        F.array_position("_names", END_OF_ROW).alias("_expected"),
-    )
-
-    def cell(name: str) -> Column:
-        place = F.array_position("_names", name.lower())
-        return F.when(place > 0, F.try_element_at("_cells", place.cast("int")))
-
-    missing = [
-        F.when(
-            F.array_position("_names", name.lower()) == 0, F.lit(f"the file has no column '{name}'")
-        )
-        for name in names
-    ]
-    return ended.select(
-        *kept,
-        *[cell(name).alias(name) for name in names],
-        F.concat_ws(
-            FAULT_SEPARATOR,
-            F.when(
-                F.coalesce(F.col("_width"), F.lit(0)) != F.coalesce(F.col("_expected"), F.lit(0)),
-                F.lit("the row has another number of columns than the header, or a broken quote"),
-            ),
-            *missing,
-        ).alias("_shape"),
-    )
+def _undeclared(names: list[str]) -> Column:
+    """The fields of a JSON object that nobody declared, as an object; null if there are none."""
+    all_of_them = F.from_json("_text", "map<string,string>", {"mode": "PERMISSIVE"})
+    others = F.map_filter(all_of_them, lambda name, _: ~name.isin(*names, RETYPED))
+    return F.when(F.size(others) > 0, F.to_json(others))
 
 
 def _shape_fault(files: Files | Kafka) -> Column:

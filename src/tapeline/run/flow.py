@@ -105,11 +105,14 @@ class Flow:
         self.layout = Layout(settings.home(plan.name))
         self.references = References(plan, self.layout, settings.project)
         # Steps that were prepared for the same plan and references may be given.
-        self.steps: Steps = steps or prepare(session, plan, self.references.rows)
+        self.steps: Steps = steps or self._prepare()
         self.operator = OperatorTape(self.layout.operator)
         self._batches = 0  # since the start, as far as it matters
         self._writing: list[Future[Staged]] = []
         self._recover()
+
+    def _prepare(self) -> Steps:
+        return prepare(self._session, self.plan, self.references.rows, self.settings)
 
     def _recover(self) -> None:
         """Take everything from the books: at the start, and after a batch that failed half-way."""
@@ -221,7 +224,7 @@ class Flow:
     def _batch(self, cut: Cut) -> Published:
         started = time.perf_counter()
         if self.references.refresh():
-            self.steps = prepare(self._session, self.plan, self.references.rows)
+            self.steps = self._prepare()
         number = self.ledger.commits.next_batch
         begun = self._begun(cut)
         self._look_ahead(cut)
@@ -281,7 +284,7 @@ class Flow:
                 if found is not None:
                     given[step.table.name] = found
         made = {
-            step.table.name: step.prepared.run(given[step.table.name].rows)
+            step.table.name: step.make(given[step.table.name].rows)
             for step in steps.tables
             if step.table.name in given
         }
@@ -338,7 +341,7 @@ class Flow:
             if rows is None:
                 continue
             clock = self.clocks.get(name, BEGINNING)
-            made = begun.made[name] if name in begun.made else step.prepared.run(rows.rows)
+            made = begun.made[name] if name in begun.made else step.make(rows.rows)
             judged = judge_batch(step, rows, made, self.memories[name], clock, number)
             check_balance(name, rows, judged)
             computed[name] = judged

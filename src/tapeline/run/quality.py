@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from tapeline.declare import Expectation, Table
 from tapeline.declare.duration import parse_duration
-from tapeline.run.decode import FAULT_SEPARATOR
+from tapeline.run.cells import FAULT_SEPARATOR
 
 
 def judge(rows: DataFrame, table: Table, arrives: bool) -> DataFrame:

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from tapeline.books.schemas import POSITION, VERDICTS
 from tapeline.declare.duration import parse_duration
 from tapeline.errors import OperationError, TapelineBug
-from tapeline.run.decode import FAULT_SEPARATOR, UNREADABLE
+from tapeline.run.cells import FAULT_SEPARATOR
+from tapeline.run.decode import UNREADABLE
 from tapeline.run.identity import CONFLICT, Folded, Identity, Records
 from tapeline.run.steps import CARRIED, TableStep
 from tapeline.run.stored import Stored, TakenBack
@@ -165,8 +166,8 @@ class _Facts:
         self.arrives = step.faults is not None
         self.missing = np.flatnonzero(row < 0)
         self.of_rows = position
-        if self.arrives and len(self.missing) and step.faults is not None:
-            left_out = step.faults.run(given.rows.take(pa.array(self.missing)))
+        if self.arrives and len(self.missing):
+            left_out = step.explain(given.rows.take(pa.array(self.missing)))
             found = left_out["_position"].combine_chunks()
             row = row.copy()
             row[self.missing] = len(position) + np.arange(len(self.missing))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +18,11 @@ from tapeline.errors import DeclarationError
 from tapeline.plan import Plan
 from tapeline.run.allowed import Shape, inspect_plan
 from tapeline.run.decode import decode
+from tapeline.run.formats import Translate, translator
 from tapeline.run.prepared import Prepared
 from tapeline.run.quality import judge
 from tapeline.run.summarise import take_apart
+from tapeline.settings import Settings
 
 # What a step's `_position` holds behind the first table: where the record is, the row's place in
 # the batch, and what the journal needs to know of it.
@@ -47,6 +49,16 @@ class TableStep:
     columns: pa.Schema
     explodes: bool
     fingerprint: str
+    translate: Translate | None = None  # what the tape holds into what decoding reads
+
+    def make(self, rows: pa.Table) -> pa.Table:
+        """What the step makes of a leaf's rows."""
+        return self.prepared.run(self.translate(rows) if self.translate else rows)
+
+    def explain(self, rows: pa.Table) -> pa.Table:
+        """What decoding alone makes of tape rows."""
+        assert self.faults is not None
+        return self.faults.run(self.translate(rows) if self.translate else rows)
 
     @property
     def register_schema(self) -> pa.Schema:
@@ -87,14 +99,26 @@ class Steps:
         return dict(named + [(s.summary.name, s.fingerprint) for s in self.summaries])
 
 
-def prepare(session: SparkSession, plan: Plan, references: Mapping[str, pa.Table]) -> Steps:
-    """Analyse and plan every step on empty inputs; what is wrong is refused here."""
+def prepare(
+    session: SparkSession,
+    plan: Plan,
+    references: Mapping[str, pa.Table],
+    settings: Settings | None = None,
+) -> Steps:
+    """Analyse and plan every step on empty inputs; what is wrong is refused here.
+
+    To run them over records of every format it takes the settings, too.
+    """
     snapshots = {
         name: F.broadcast(session.createDataFrame(rows)) for name, rows in references.items()
     }
     tables: dict[str, TableStep] = {}
     for table in plan.tables:
-        tables[table.name] = _prepare_table(session, plan, table, snapshots, tables)
+        step = _prepare_table(session, plan, table, snapshots, tables)
+        source = plan.pipeline.sources.get(table.stream)
+        if source and settings:
+            step = replace(step, translate=translator(source.connector, settings, plan.name))
+        tables[table.name] = step
     summaries = [
         _prepare_summary(session, summary, snapshots, tables[summary.stream])
         for summary in _on_tables(plan)

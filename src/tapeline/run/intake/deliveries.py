@@ -8,12 +8,16 @@ import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import BinaryIO, Literal, cast
 
 import pyarrow as pa
 
+from tapeline.connect.formats import Format
 from tapeline.errors import DeclarationError
+from tapeline.run.intake.containers import MAGIC as AVRO
+from tapeline.run.intake.containers import avro_records
 from tapeline.run.intake.lines import CR, LF, Lines, Splitter, lines_of
+from tapeline.run.intake.messages import one_each
 from tapeline.run.intake.rows import json_rows
 
 MIB = 1024 * 1024
@@ -64,7 +68,7 @@ class IntakeLimits:
 class Form:
     """What the files of a source hold, and what becomes of them once they are on the tape."""
 
-    format: Literal["json", "csv", "text", "parquet"]
+    format: Format
     keep: Literal["archive", "delete"] = "archive"
 
 
@@ -83,8 +87,9 @@ class UnfitError(Exception):
 class Reading:
     """One pass over the first `size` bytes of an open file: iterate it for the lines.
 
-    A csv's `header` is known before its first lines are given out; `sha256`, of the bytes as
-    delivered, after the last ones. Raises UnfitError at what makes the file unreadable.
+    The `header`, a csv's first line or an Avro file's schema, is known before its first lines are
+    given out; `sha256`, of the bytes as delivered, after the last ones. Raises UnfitError at what
+    makes the file unreadable.
     """
 
     def __init__(
@@ -104,6 +109,8 @@ class Reading:
             raise UnfitError(f"it is {self._size:,} bytes long, the limit is {limit:,}")
         if self._form.format == "parquet":
             return self._rows()
+        if self._form.format == "avro":
+            return self._records()
         return self._lines()
 
     def _lines(self) -> Iterator[Lines]:
@@ -121,7 +128,7 @@ class Reading:
     def _after_header(self, parts: Iterator[Lines]) -> Iterator[Lines]:
         for lines in parts:
             if self._form.format != "csv" or self.header is not None:
-                yield lines
+                yield one_each(lines) if self._form.format == "fix" else lines
                 continue
             if 0 in lines.faults:
                 raise UnfitError(f"its header: {lines.faults[0].partition(';')[0]}")
@@ -137,6 +144,8 @@ class Reading:
             chunks = _unpacked(chunks, self._limits)
         elif magic == PARQUET and os.pread(self._handle, 4, self._size - 4) == PARQUET:
             raise UnfitError("it is a Parquet file; declare the source with format 'parquet'")
+        elif magic == AVRO:
+            raise UnfitError("it is an Avro file; declare the source with format 'avro'")
         head = b""
         while len(head) < HEAD_BYTES and (chunk := next(chunks, b"")):
             head += chunk
@@ -168,6 +177,25 @@ class Reading:
                     number += len(rows)
         except (pa.ArrowException, ValueError, OSError) as error:
             raise UnfitError(f"its Parquet is not sound: {error}") from None
+
+    def _records(self) -> Iterator[Lines]:
+        for _ in self._raw():
+            pass  # for its sha256
+        if os.pread(self._handle, len(AVRO), 0) != AVRO:
+            raise UnfitError("it is not an Avro file, which the source was declared to hold")
+        number = 1
+        try:
+            with open(self._handle, "rb", closefd=False) as file:
+                file.seek(0)
+                allowed = _unpacked_limit(self._size, self._limits)
+                for records in avro_records(cast(BinaryIO, file), allowed, self._know):
+                    yield lines_of(records, number, self._limits.record_bytes)
+                    number += len(records)
+        except (ValueError, OSError) as error:
+            raise UnfitError(f"its Avro is not sound: {error}") from None
+
+    def _know(self, schema: bytes) -> None:
+        self.header = schema
 
 
 def sha256_of(handle: int, size: int) -> str:

@@ -7,9 +7,10 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import date, time
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,7 +36,7 @@ def json_rows(file: io.RawIOBase, unpacked_bytes_limit: int) -> Iterator[list[by
         # Two casts: Arrow writes an instant in its own zone, so it has to be UTC before it is text.
         plain = [column.cast(_mapped(column.type, _plain)) for column in batch.columns]
         texts = [column.cast(_mapped(column.type, _text)) for column in plain]
-        yield [_line(row) for row in pa.Table.from_arrays(texts, names=names).to_pylist()]
+        yield [json_line(row) for row in pa.Table.from_arrays(texts, names=names).to_pylist()]
 
 
 def _mapped(kind: Any, leaf: Callable[[Any], Any]) -> Any:
@@ -63,7 +64,8 @@ def _text(kind: Any) -> Any:
     return pa.int64() if pa.types.is_duration(kind) else kind
 
 
-def _line(row: dict[str, Any]) -> bytes:
+def json_line(row: dict[str, Any]) -> bytes:
+    """A row as one JSON object, by the rules of `json_rows`."""
     try:
         text = _dumps(row)
     except ValueError:
@@ -80,7 +82,9 @@ def _dumps(row: Any) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, Decimal):
         return f"{value:f}"
-    if isinstance(value, date):
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")

@@ -25,7 +25,7 @@ def tail(
     A last line that had no line end is part of the tail again when the tail goes on with it: the
     first delivery has half of it, the second has all of it.
     """
-    if form.format == "parquet" or counted == 0:
+    if form.format in ("avro", "parquet") or counted == 0:
         return 0, Start()
     packed = os.pread(handle, len(GZIP), 0) == GZIP
     # A gzip file that was whole ends with a member, so what follows is the next member.

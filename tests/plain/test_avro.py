@@ -1,0 +1,235 @@
+"""Avro, record by record: by its writer's schema, and out of container files."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+
+from tapeline import DeclarationError, Kafka, OperationError
+from tapeline.declare import parse_schema
+from tapeline.run.formats.avro import AvroReader
+from tapeline.run.formats.schemas import OneSchema, schemas_of
+from tapeline.run.intake.containers import avro_records, avro_schema
+from tapeline.settings import KafkaSettings, Settings
+
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 8}
+MOMENT = {"type": "long", "logicalType": "timestamp-micros"}
+
+
+def schema(**fields: Any) -> dict[str, Any]:
+    named = [{"name": name, "type": kind} for name, kind in fields.items()]
+    return {"type": "record", "name": "Trade", "fields": named}
+
+
+def written(by: dict[str, Any], row: dict[str, Any]) -> bytes:
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, by, row)
+    return file.getvalue()
+
+
+def read(by: dict[str, Any], raw: bytes, declared: str) -> Any:
+    reader = AvroReader(OneSchema(json.dumps(by)), parse_schema(declared))
+    return json.loads(reader.read(raw, None))
+
+
+def test_values_are_exact() -> None:
+    by = schema(id="string", price=MONEY, at=MOMENT, day={"type": "int", "logicalType": "date"},
+                rate="double", data="bytes", side={"type": "enum", "name": "S", "symbols": ["BUY"]},
+                note=["null", "string"])  # fmt: skip
+    row = {"id": "t1", "price": Decimal("0.00000001"), "rate": 1e-7, "data": b"\xff", "side": "BUY",
+           "at": datetime(2026, 11, 13, 10, 5, 0, 1, UTC), "day": date(2026, 11, 13),
+           "note": None}  # fmt: skip
+    found = read(by, written(by, row), "id string, price decimal(18,8), rate decimal(18,8)")
+    assert found == {
+        "id": "t1", "price": "0.00000001", "at": "2026-11-13T10:05:00.000001+00:00",
+        "day": "2026-11-13", "rate": "0.0000001", "data": "/w==", "side": "BUY", "note": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "declared", "fits"),
+    [
+        ("int", "bigint", True),
+        ("long", "double", True),
+        ("float", "double", True),
+        ("string", "decimal(18,8)", True),
+        (["null", MONEY], "decimal(18,8)", True),
+        ("long", "int", False),
+        ("double", "bigint", False),
+        ("int", "string", False),
+        ("boolean", "decimal(18,8)", False),
+        ("long", "timestamp", False),
+        ("string", "array<string>", False),
+    ],
+)
+def test_a_field_may_be_promoted_and_not_retyped(kind: Any, declared: str, fits: bool) -> None:
+    by = schema(x=kind)
+    values: dict[str, Any] = {"string": "1.5", "boolean": True, "double": 2.0, "float": 2.0}
+    value = values.get(kind, 2) if isinstance(kind, str) else Decimal(2)
+    raw = written(by, {"x": value})
+    found = read(by, raw, f"x {declared}")
+    if fits:
+        assert float(found["x"]) in (1.5, 2.0)
+    else:
+        assert found == {"x": None, "_retyped": {"x": kind}}
+
+
+def test_bytes_of_another_schema_are_no_record() -> None:
+    by = schema(id="string", amount="long")
+    raw = written(by, {"id": "t1", "amount": 5})
+    for broken, reason in [
+        (raw + b"x", "1 bytes are left over"),
+        (raw[:-1], "not Avro of its schema"),
+        (b"", "not Avro of its schema"),
+        (b"\xff" * 20, "not Avro of its schema"),
+        (b"\x04\xff\xfe\x02", "not Avro of its schema"),  # a text that is not UTF-8
+    ]:
+        with pytest.raises(ValueError, match=reason):
+            read(by, broken, "id string")
+
+
+@pytest.mark.parametrize(
+    ("items", "safe"),
+    [
+        ("string", True),
+        (["null", "string"], True),
+        ("null", False),
+        ({"type": "record", "name": "Empty", "fields": []}, False),
+        ({"type": "record", "name": "E", "fields": [{"name": "n", "type": "null"}]}, False),
+        ({"type": "fixed", "name": "None", "size": 0}, False),
+        ({"type": "array", "items": "null"}, False),
+    ],
+)
+def test_a_schema_by_which_few_bytes_are_billions_of_values_is_refused(
+    items: Any, safe: bool
+) -> None:
+    by = schema(x={"type": "array", "items": items}, y="int")
+    if safe:
+        assert avro_schema(json.dumps(by))
+        return
+    with pytest.raises(ValueError, match="values that take no bytes"):
+        avro_schema(json.dumps(by))
+
+
+def test_a_schema_that_holds_itself_is_refused_before_it_is_read_by() -> None:
+    for kind in (["null", "Trade"], {"type": "map", "values": "Trade"}):
+        with pytest.raises(ValueError, match="'Trade' holds itself"):
+            read(schema(next=kind), b"\x02" * 1_000_000, "id string")
+    deep = "[" * 100_000
+    with pytest.raises(ValueError, match="a schema that is not Avro's"):
+        avro_schema(deep)
+    nested: Any = "string"
+    for _ in range(200):
+        nested = {"type": "array", "items": nested}
+    with pytest.raises(ValueError, match="not Avro of its schema"):
+        read(schema(x=nested), b"\x02" * 300, "id string")
+
+
+def test_the_id_of_a_message_finds_its_schema_in_a_folder(tmp_path: Path) -> None:
+    by = schema(id="string")
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "7.avsc").write_text(json.dumps(by))
+    kafka = Kafka("t", format="avro", schema="id string", schemas="schemas")
+    reader = AvroReader(schemas_of(kafka, Settings(project=tmp_path), "p"), kafka.fields)
+    body = written(by, {"id": "t1"})
+    assert json.loads(reader.read(b"\0" + struct.pack(">I", 7) + body, None)) == {"id": "t1"}
+    with pytest.raises(ValueError, match="of schema 8, which the folder 'schemas' does not have"):
+        reader.read(b"\0" + struct.pack(">I", 8) + body, None)
+    with pytest.raises(ValueError, match="without a schema's id"):
+        reader.read(b"\1" + body, None)
+    (tmp_path / "schemas" / "8.avsc").write_text(json.dumps(by))
+    assert reader.begin().read(b"\0" + struct.pack(">I", 8) + body, None)
+
+
+def test_a_registry_is_asked_once_and_then_not_needed(tmp_path: Path) -> None:
+    by = schema(id="string")
+    kafka = Kafka("t", format="avro", schema="id string")
+    raw = b"\0" + struct.pack(">I", 3) + written(by, {"id": "t1"})
+    unknown = b"\0" + struct.pack(">I", 4) + written(by, {"id": "t1"})
+    with registry({3: by}) as (address, asked):
+        settings = Settings(project=tmp_path, kafka=KafkaSettings(registry=address))
+        reader = AvroReader(schemas_of(kafka, settings, "p"), kafka.fields)
+        assert [json.loads(reader.read(raw, None)) for _ in range(3)] == [{"id": "t1"}] * 3
+        for _ in range(2):
+            with pytest.raises(ValueError, match="of schema 4, which the registry does not have"):
+                reader.read(unknown, None)
+        assert asked == ["/schemas/ids/3", "/schemas/ids/4"]
+    later = AvroReader(schemas_of(kafka, settings, "p"), kafka.fields)
+    assert json.loads(later.read(raw, None)) == {"id": "t1"}
+    with pytest.raises(OperationError, match=r"the registry .* does not give out schema 4"):
+        later.read(unknown, None)
+
+
+def test_avro_on_a_topic_without_schemas_is_refused(tmp_path: Path) -> None:
+    kafka = Kafka("t", format="avro", schema="id string")
+    with pytest.raises(DeclarationError, match="nobody says how its Avro was written"):
+        schemas_of(kafka, Settings(project=tmp_path), "p")
+    with pytest.raises(DeclarationError, match="'schemas' are of Avro"):
+        Kafka("t", schema="id string", schemas="x.avsc")
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+def test_a_container_gives_the_bytes_of_each_record(codec: str) -> None:
+    by = schema(id="string", amount="long")
+    rows = [{"id": f"t{n}", "amount": n} for n in range(5_000)]
+    told: list[bytes] = []
+    found = [one for some in avro_records(container(by, rows, codec), 10**6, told.append)
+             for one in some]  # fmt: skip
+    assert found == [written(by, row) for row in rows]
+    assert json.loads(told[0])["fields"] == by["fields"]
+
+
+def test_a_container_that_is_not_sound_is_refused() -> None:
+    by = schema(id="string")
+    whole = container(by, [{"id": "x" * 100}] * 2_000, "deflate").getvalue()
+    for broken in (whole[:-1], whole[: len(whole) // 2], whole[:20], whole + b"\x80"):
+        with pytest.raises(ValueError, match=r"."):
+            list(avro_records(io.BytesIO(broken), 10**6, lambda _: None))
+    with pytest.raises(ValueError, match="unpacks to more than 1,000 bytes"):
+        list(avro_records(io.BytesIO(whole), 1_000, lambda _: None))
+
+
+def container(by: dict[str, Any], rows: list[dict[str, Any]], codec: str = "null") -> io.BytesIO:
+    file = io.BytesIO()
+    fastavro.writer(file, by, rows, codec=codec, sync_interval=2_000)
+    file.seek(0)
+    return file
+
+
+@contextmanager
+def registry(schemas: dict[int, dict[str, Any]]) -> Iterator[tuple[str, list[str]]]:
+    """A real registry, as far as readers need one."""
+    asked: list[str] = []
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            found = schemas.get(int(self.path.rpartition("/")[2]))
+            body = json.dumps({"schema": json.dumps(found)} if found else {"error_code": 40403})
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
