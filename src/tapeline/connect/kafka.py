@@ -19,6 +19,7 @@ from tapeline.settings import KafkaSettings
 MessageFormat = Literal["json", "text"]
 PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})(/(?P<partition>\d{1,6}))?")
 TEXT = (Field("value", "string"),)
+MESSAGE_COLUMN = "message"  # of streams with meta=True
 Offsets = str | Mapping[str, int]
 
 
@@ -28,7 +29,8 @@ class Kafka:
 
     `topics` is a name, several, or a compiled pattern that new topics may match; "trades/0" names
     one partition. A partition that the tape does not know yet begins at `starting`: "earliest",
-    "latest", a moment such as "2026-11-13 10:00", or offsets by partition, {"trades/0": 100}.
+    "latest", a moment such as "2026-11-13 10:00", or offsets by partition, {"trades/0": 100}. With
+    `meta` steps also see the column `message`: key, headers, topic, partition, offset, timestamp.
     """
 
     topics: str | Sequence[str] | re.Pattern[str]
@@ -36,6 +38,7 @@ class Kafka:
     schema: str | None = None
     zone: str = "UTC"
     starting: Offsets = "earliest"
+    meta: bool = False
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -55,6 +58,11 @@ class Kafka:
         except (KeyError, ValueError, OSError):
             raise DeclarationError(f"Kafka: '{self.zone}' is not a time zone.") from None
         moment_of(self.starting)
+        if self.meta and any(field.name == MESSAGE_COLUMN for field in self.fields):
+            raise DeclarationError(
+                f"Kafka: meta=True adds the column '{MESSAGE_COLUMN}', which the schema has too. "
+                "Leave one of them out."
+            )
 
     @property
     def path(self) -> str:

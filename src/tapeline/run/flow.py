@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from tapeline.books import Decision, Layout, Staged
 from tapeline.books.operator import DISMISS, REDRIVE, Act, OperatorTape
 from tapeline.books.proof import hash_of
-from tapeline.books.schemas import JOURNAL, with_columns
+from tapeline.books.schemas import JOURNAL, TAPE_LEAF, with_columns
 from tapeline.plan import Plan
 from tapeline.run.failpoints import reach
 from tapeline.run.identity import Identity
@@ -236,6 +236,8 @@ class Flow:
         body = self._body(cut, computed, staged)
         for source, proof in proofs.items():
             body["tapes"][source]["hash"] = proof.result()
+            more = [n for n in begun.tapes[source].rows.column_names if n not in TAPE_LEAF.names]
+            body["tapes"][source] |= {"columns": more} if more else {}
         body["acted"] = begun.acts[-1].number if begun.acts else self._acted
         body["milliseconds"] = round((time.perf_counter() - started) * 1000)
         decision = self.ledger.decide(body, self._clock())

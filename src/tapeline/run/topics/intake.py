@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
+from tapeline.books.schemas import MESSAGE, MOMENT
 from tapeline.connect.kafka import Kafka, client_options, moment_of
 from tapeline.errors import OperationError, TapelineBug
 from tapeline.run.intake.deliveries import IntakeLimits
@@ -282,6 +284,7 @@ class TopicIntake:
         size = 0
         for message in messages:
             length = min(len(message.value() or b""), self._limits.record_bytes)
+            length += len(message.key() or b"")
             if some and size + length > self._limits.bytes_per_piece:
                 yield some
                 some, size = [], 0
@@ -313,7 +316,7 @@ class TopicIntake:
         )
         lengths = np.fromiter(map(len, kept), np.int64, len(kept))
         lines = Lines(b"".join(kept), lengths, offsets, faults)
-        return Part(facts, (lines,), None)
+        return Part(facts, (lines,), None, _beside(partition, messages))
 
     def _note(self, piece: PieceFacts) -> None:
         for part in piece.deliveries:
@@ -342,6 +345,21 @@ def _partition(message: Message) -> Partition:
     if topic is None or partition is None:
         raise TapelineBug("a message without a topic or a partition.")
     return topic, partition
+
+
+def _beside(partition: Partition, messages: list[Message]) -> pa.Table:
+    """What the tape keeps of messages besides their values."""
+    count = len(messages)
+    stamps = [message.timestamp() for message in messages]
+    milliseconds = [stamp if kind else None for kind, stamp in stamps]  # 0: it has none
+    columns = [
+        pa.array([message.key() for message in messages], pa.binary()),
+        pa.array([message.headers() for message in messages], MESSAGE.field("headers").type),
+        pa.repeat(partition[0], count),
+        pa.repeat(pa.scalar(partition[1], pa.int32()), count),
+        pa.array(milliseconds, pa.timestamp("ms", "UTC")).cast(MOMENT),
+    ]
+    return pa.table(columns, schema=MESSAGE)
 
 
 def _too_long(size_bytes: int, limit_bytes: int) -> str:
