@@ -97,7 +97,7 @@ def test_a_tape_from_before_messages_were_kept_goes_on(
     books = Books(plan, settings.home("orders"))
     sent(broker, name, json.dumps({"id": "a", "amount": 1}), "old")
     with monkeypatch.context() as before, Runner(plan, settings, session=spark) as runner:
-        before.setattr("tapeline.run.topics.intake._beside", lambda *_: None)
+        before.setattr("tapeline.run.topics.messages._beside", lambda *_: None)
         runner.run_once()
     (piece,) = (tmp_path / "books/orders/bronze/raw").glob("*.parquet")
     assert "key" not in pq.read_schema(piece).names

@@ -29,8 +29,10 @@ class Kafka:
 
     `topics` is a name, several, or a compiled pattern that new topics may match; "trades/0" names
     one partition. A partition that the tape does not know yet begins at `starting`: "earliest",
-    "latest", a moment such as "2026-11-13 10:00", or offsets by partition, {"trades/0": 100}. With
-    `meta` steps also see the column `message`: key, headers, topic, partition, offset, timestamp.
+    "latest", a moment such as "2026-11-13 10:00", or offsets by partition, {"trades/0": 100}. At
+    `ending` nothing more is taken: "latest" as of the start of the run, a moment, or the offsets
+    behind the last ones. With `meta` steps also see the column `message`: key, headers, topic,
+    partition, offset, timestamp.
     """
 
     topics: str | Sequence[str] | re.Pattern[str]
@@ -38,6 +40,7 @@ class Kafka:
     schema: str | None = None
     zone: str = "UTC"
     starting: Offsets = "earliest"
+    ending: Offsets | None = None
     meta: bool = False
 
     def __post_init__(self) -> None:
@@ -58,6 +61,10 @@ class Kafka:
         except (KeyError, ValueError, OSError):
             raise DeclarationError(f"Kafka: '{self.zone}' is not a time zone.") from None
         moment_of(self.starting)
+        if self.ending == "earliest":
+            raise DeclarationError("Kafka: ending='earliest' would take nothing.")
+        if self.ending is not None:
+            moment_of(self.ending)
         if self.meta and any(field.name == MESSAGE_COLUMN for field in self.fields):
             raise DeclarationError(
                 f"Kafka: meta=True adds the column '{MESSAGE_COLUMN}', which the schema has too. "

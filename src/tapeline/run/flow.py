@@ -155,6 +155,11 @@ class Flow:
         batches = list(self._pending[source])
         return sum(b.records for b in batches), batches[0].at if batches else None
 
+    def booked(self, source: str) -> int:
+        """The last delivery of a source that is in the books, and all before it."""
+        batches = list(self._pending[source])
+        return batches[0].first_delivery - 1 if batches else self.tapes[source].last_delivery
+
     def advance(self, limit: int | None = None) -> list[Published]:
         """Work off what is on the tape, batch by batch; a busy flow takes it along by itself."""
         done: list[Published] = []

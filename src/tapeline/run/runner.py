@@ -94,7 +94,7 @@ class Runner:
             self.plan.name, self.settings.supervise, self._tell, self._clock
         )
         self.taking = Taking(
-            self.plan, self.settings, self.tapes, self.supervisor, self.status, self._clock
+            self.plan, self.settings, self.flow, self.supervisor, self.status, self._clock
         )
         self.log = Log(self._log_folder(), self.settings.log, self._clock)
         self.log.say("started", pipeline=self.plan.name, batch=self.flow.published_batch)
@@ -341,6 +341,7 @@ class Runner:
 
     def _say(self, running: bool = True) -> None:
         self.status.ahead = {name: tape.ahead()[1:] for name, tape in self.tapes.items()}
+        self.status.partitions = self.taking.lag(self._clock())
         self.status.retries = self.supervisor.retries
         self.status.incidents = [one.facts() for one in self.supervisor.incidents.values()]
         if self._notifier.problem:

@@ -52,6 +52,7 @@ class TapeBatch:
     records: int
     bytes: int
     hash: int = 0  # of its row in tape_batches
+    first_delivery: int = 0
 
 
 class Tape:
@@ -115,11 +116,7 @@ class Tape:
 
     def read(self, batches: Iterable[TapeBatch]) -> pa.Table:
         """The records of some batches, in tape order."""
-        tables = [
-            _read(self._piece(number))
-            for batch in batches
-            for number in batch.pieces
-        ]
+        tables = [_read(self._piece(number)) for batch in batches for number in batch.pieces]
         return pa.concat_tables(tables, promote_options="default").combine_chunks()
 
     def find(self, places: Sequence[tuple[int, int]]) -> pa.Table:
@@ -270,4 +267,5 @@ def _read(piece: Path) -> pa.Table:
 def _tape_batch(row: dict[str, Any]) -> TapeBatch:
     pieces = tuple(row["pieces"])
     proof = listed_hash(row)
-    return TapeBatch(row["batch"], row["at"], pieces, row["records"], row["bytes"], proof)
+    first = min((int(part["delivery"]) for part in json.loads(row["deliveries"])), default=0)
+    return TapeBatch(row["batch"], row["at"], pieces, row["records"], row["bytes"], proof, first)

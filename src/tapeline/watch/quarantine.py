@@ -91,7 +91,7 @@ def show(books: Books, position: str) -> Row:
     if not found:
         raise OperationError(f"there is no record {position}. 'quarantine list' names positions.")
     acts = [act.row() for act in OperatorTape(books.layout.operator).since(0)
-            if act.position == place]  # fmt: skip
+            if act.table and act.position == place]  # fmt: skip
     record = found[0]
     return {
         "position": position,

@@ -49,6 +49,7 @@ class DeliveryPart:
     last_line: int
     complete: bool
     identity: str | None = None  # of a topic: its cluster's and its own
+    sent_ms: int | None = None  # of a topic: the oldest message's own time
 
 
 @dataclass(frozen=True)
