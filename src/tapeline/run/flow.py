@@ -41,6 +41,7 @@ from tapeline.run.register import (
     tape_records,
     with_acts,
 )
+from tapeline.run.room import Room
 from tapeline.run.steps import Steps, TableStep, prepare
 from tapeline.run.stored import Stored
 from tapeline.run.tape import Tape, TapeBatch
@@ -107,6 +108,8 @@ class Flow:
         # Steps that were prepared for the same plan and references may be given.
         self.steps: Steps = steps or prepare(session, plan, self.references.rows)
         self.operator = OperatorTape(self.layout.operator)
+        limits = settings.flow
+        self.room = Room(limits.records_per_batch, limits.target_batch_seconds)
         self._batches = 0  # since the start, as far as it matters
         self._writing: list[Future[Staged]] = []
         self._recover()
@@ -213,7 +216,7 @@ class Flow:
         cut: Cut = {}
         records, size = 0, 0
         limits = self.settings.flow
-        most = min(limits.records_per_batch, FIRST_RECORDS << self._batches)
+        most = min(self.room.records, FIRST_RECORDS << self._batches)
         for source, pending in self._pending.items():
             for batch in list(pending)[len(behind.get(source, ())) :]:
                 records, size = records + batch.records, size + batch.bytes
@@ -258,7 +261,9 @@ class Flow:
             del self._pending[source][: len(batches)]
         self._batches = min(self._batches + 1, WARM_BATCHES)
         records = sum(batch.records for batches in cut.values() for batch in batches)
-        return Published(number, at, records, time.perf_counter() - started, body)
+        seconds = time.perf_counter() - started
+        self.room.note(records, seconds)
+        return Published(number, at, records, seconds, body)
 
     def _begun(self, cut: Cut) -> Begun:
         """What was begun ahead, if it is this cut and the steps are still the same."""

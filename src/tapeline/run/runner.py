@@ -84,6 +84,7 @@ class Runner:
                 self.layout.intake(name) / "accepted",
                 self.layout.checkpoint(name),
                 self.settings,
+                self.flow.room,
             )
             for name, tape in self.tapes.items()
         }
@@ -169,7 +170,12 @@ class Runner:
 
     def _on_the_way(self) -> bool:
         """Whether anything accepted has not been published."""
-        return bool(self.flow.waiting or self.taking.ahead())
+        # In this order: what leaves one place meanwhile is seen in the next.
+        return (
+            self.taking.ahead()
+            or any(t.last_batch > self.flow.position[name] for name, t in self.tapes.items())
+            or bool(self.flow.waiting)
+        )
 
     def run(self, every: timedelta | None = None, seconds: float | None = None) -> None:
         """Run until stopped; the flow advances with the tape, or by aligned ticks."""

@@ -58,6 +58,7 @@ class Taking:
             record_bytes=said.record_bytes,
             file_bytes=said.file_bytes,
             settle_seconds=said.settle_seconds,
+            room=self._flow.room if self._flow.room.follows else None,
         )
         tape, home = self._tapes[name], layout.intake(name)
         intake: Intake | TopicIntake

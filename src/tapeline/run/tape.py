@@ -83,6 +83,19 @@ class Tape:
             self._recover()
         return self.since(before)
 
+    def portions(self, pieces: Iterable[Path], most_records: int) -> list[list[Path]]:
+        """Pieces that are not on the tape yet, in order, in groups of at most so many records."""
+        groups: list[list[Path]] = []
+        room = 0
+        for path in sorted(p for p in pieces if int(p.stem) not in self._listed):
+            records = describe(path).records
+            if not groups or records > room:
+                groups.append([])
+                room = most_records
+            groups[-1].append(path)
+            room -= records
+        return groups
+
     def commit(self, pieces: Iterable[Path]) -> TapeBatch | None:
         """Put pieces on the tape as one batch; those already there are left out."""
         with self._alone:

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tapeline.watch.pace import CatchUp
+from tapeline.watch.catchup import CatchUp
 
 if TYPE_CHECKING:
     from tapeline.errors import TapelineError
@@ -89,6 +89,7 @@ class StatusFile:
             "drop_files": sum(files for files, _ in self.dropped.values()),
             "records_per_second": round(records / span, 1) if span else None,
             "batch_milliseconds": round(seconds[len(seconds) // 2] * 1000) if seconds else None,
+            "batch_limit_records": flow.room.records,
             "overruns": self.overruns,
             "problems": dict(self.problems),
             "incidents": self.incidents,

@@ -127,9 +127,13 @@ class TopicIntake:
 
     def waiting(self) -> tuple[int, int]:
         """Messages that can be taken and are not published; an upper bound."""
-        return sum(self._left(self._ends).values()), 0
+        left = self._left()
+        for name, end in self._ends.items():
+            if self._written.get(name, 0) > end:  # what an open transaction holds back
+                left[name] = max(0, self._ending.bound(name, end) - self.reached.next.get(name, 0))
+        return sum(left.values()), 0
 
-    def _left(self, ends: Mapping[str, int]) -> dict[str, int]:
+    def _left(self) -> dict[str, int]:
         """Messages between what is published and the ends of partitions, or where to stop."""
         consumer = self._consumer
         if consumer is None:
@@ -141,14 +145,13 @@ class TopicIntake:
             name = label(partition)
             # The client knows the end once a fetch was answered; before that, the last look does.
             _, end = consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
-            end = self._ending.bound(name, max(end, ends.get(name, 0)))
+            end = self._ending.bound(name, max(end, self._written.get(name, 0)))
             left[name] = max(0, end - self.reached.next.get(name, 0))
         return left
 
     def _measure(self) -> None:
         """What is left in the topics, messages of open transactions included."""
-        left = self._left(self._written)
-        stands = {name: (count, self.reached.next[name]) for name, count in left.items()}
+        stands = {name: (left, self.reached.next[name]) for name, left in self._left().items()}
         self.lag.leave(stands, self._clock())
 
     @contextmanager
@@ -233,7 +236,7 @@ class TopicIntake:
 
         assert self._consumer is not None
         messages = self._consumer.consume(
-            self._limits.records_per_piece, timeout=self._settings.wait_seconds
+            self._limits.piece_records, timeout=self._settings.wait_seconds
         )
         good: list[Message] = []
         ends: dict[str, int] = {}
