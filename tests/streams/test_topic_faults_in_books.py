@@ -104,6 +104,7 @@ def test_status_and_metrics_say_how_far_each_partition_is_behind(
             produced(broker, name, map(order, range(20, 50)))
             wait_for(lambda: sum(p["lag_records"] for p in partitions().values()) == 30)
             wait_for(lambda: max(p["lag_seconds"] for p in partitions().values()) > 0)
+            assert "behind, the oldest by" in CliRunner().invoke(app, ["status", *where]).output
             scraped: Response = metrics_of(books, Feed(books, 1))
             text = bytes(scraped.body).decode()
             assert f'tapeline_partition_lag_seconds{{partition="{name}/0",source="raw"}}' in text

@@ -73,8 +73,8 @@ class Ingest:
         self.batches = 0
 
     def _on_batch(self, _: DataFrame, number: int, then: Callable[[TapeBatch], None]) -> None:
-        for batch in self._previous:
-            self._tape.release(batch)  # Spark has committed the batch before this one
+        for before in self._previous:
+            self._tape.release(before)  # Spark has committed the batch before this one
         self._previous = []
         for recovered in self._tape.recover():
             then(recovered)

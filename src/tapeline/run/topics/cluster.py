@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tapeline.connect.kafka import Kafka, client_options
 from tapeline.errors import OperationError
@@ -105,7 +105,10 @@ class Cluster:
         from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-        asked = {TopicPartition(*one): OffsetSpec.latest() for one in partitions}
+        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = dict.fromkeys((TopicPartition(*one) for one in partitions), latest)
+        if not asked:
+            return {}
         try:
             answers = self._admin.list_offsets(
                 asked,

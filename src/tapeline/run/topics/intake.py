@@ -193,7 +193,7 @@ class TopicIntake:
             return
         if self._settings.on_loss == "stop":
             raise loss.error(label(partition))
-        gap = self._owner.accept(partition, identity, loss, self._delivery, self._clock())
+        gap = self._owner.accept(partition, identity, loss, self.reached.noted, self._clock())
         self.reached.skip(gap)
         self._identities.pop(partition, None)
 

@@ -15,16 +15,16 @@ class Reached:
     def __init__(self, gaps: Iterable[Gap] = ()) -> None:
         self.next: dict[str, int] = {}
         self.identity: dict[str, str] = {}
-        self._noted = 0
+        self.noted = 0  # the last delivery
         # Deliveries are numbered in order, and a gap knows which one came before it.
         self._gaps = deque(sorted(gaps, key=lambda gap: gap.behind))
 
     def note(self, part: Mapping[str, Any]) -> None:
         """A part of a piece is published; parts come in order, and again after an error."""
-        if part["delivery"] <= self._noted:
+        if part["delivery"] <= self.noted:
             return
         self.pass_gaps(part["delivery"])
-        self._noted = part["delivery"]
+        self.noted = part["delivery"]
         self.identity[part["name"]] = part.get("identity") or ""
         self.next[part["name"]] = part["last_line"] + 1
 
