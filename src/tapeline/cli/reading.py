@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from tapeline.books.gaps import Gap, gaps_of
 from tapeline.cli.options import (
     DEFAULT_TARGET,
     AsJson,
@@ -159,11 +160,30 @@ def audit(
     checks = run_audit(books, full)
     wrong = [check for check in checks if not check.balances]
     if as_json:
-        print_json({"balances": not wrong, "checks": [check.facts() for check in checks]})
+        print_json(
+            {
+                "balances": not wrong,
+                "checks": [check.facts() for check in checks],
+                "gaps": [gap.facts() for gap in gaps_of(books.layout.operator)],
+            }
+        )
     else:
         print_audit(out, checks, books.cut().batch)
+        print_gaps(out, gaps_of(books.layout.operator))
     if wrong:
         raise typer.Exit(4)
+
+
+def print_gaps(console: Console, gaps: list[Gap]) -> None:
+    """What is on no tape, because a cluster had lost it: the books balance without it."""
+    if not gaps:
+        return
+    table = RichTable("partition", "from", "to", "what", "at", "accepted by", title="accepted gaps")
+    for gap in gaps:
+        last = "unknown" if gap.last is None else str(gap.last)
+        words = f"{gap.kind}: {gap.words}"
+        table.add_row(gap.name, str(gap.first), last, escape(words), readable(gap.at), gap.who)
+    console.print(table)
 
 
 def print_audit(console: Console, checks: list[Any], batch: int) -> None:

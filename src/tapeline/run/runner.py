@@ -84,6 +84,7 @@ class Runner:
                 self.layout.intake(name) / "accepted",
                 self.layout.checkpoint(name),
                 self.settings,
+                self.flow.room,
             )
             for name, tape in self.tapes.items()
         }
@@ -94,7 +95,7 @@ class Runner:
             self.plan.name, self.settings.supervise, self._tell, self._clock
         )
         self.taking = Taking(
-            self.plan, self.settings, self.tapes, self.supervisor, self.status, self._clock
+            self.plan, self.settings, self.flow, self.supervisor, self.status, self._clock
         )
         self.log = Log(self._log_folder(), self.settings.log, self._clock)
         self.log.say("started", pipeline=self.plan.name, batch=self.flow.published_batch)
@@ -169,7 +170,12 @@ class Runner:
 
     def _on_the_way(self) -> bool:
         """Whether anything accepted has not been published."""
-        return bool(self.flow.waiting or self.taking.ahead())
+        # In this order: what leaves one place meanwhile is seen in the next.
+        return (
+            self.taking.ahead()
+            or any(t.last_batch > self.flow.position[name] for name, t in self.tapes.items())
+            or bool(self.flow.waiting)
+        )
 
     def run(self, every: timedelta | None = None, seconds: float | None = None) -> None:
         """Run until stopped; the flow advances with the tape, or by aligned ticks."""
@@ -341,6 +347,7 @@ class Runner:
 
     def _say(self, running: bool = True) -> None:
         self.status.ahead = {name: tape.ahead()[1:] for name, tape in self.tapes.items()}
+        self.status.partitions = self.taking.lag(self._clock())
         self.status.retries = self.supervisor.retries
         self.status.incidents = [one.facts() for one in self.supervisor.incidents.values()]
         if self._notifier.problem:

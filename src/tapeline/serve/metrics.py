@@ -50,6 +50,7 @@ class _Books:
             for name, source in status.get("sources", {}).items():
                 lag.add_metric([name], source[what])
             yield lag
+        yield from _partitions(status)
         records = CounterMetricFamily(
             "tapeline_records", "Records by table and verdict.", labels=["table", "verdict"]
         )
@@ -57,6 +58,28 @@ class _Books:
             for verdict, count in totals.get("verdicts", {}).items():
                 records.add_metric([table, verdict], count)
         yield records
+
+
+def _partitions(status: dict[str, Any]) -> Iterator[Metric]:
+    """How far the books are behind each partition of topics."""
+    for what, about in (
+        ("lag_records", "Messages of a partition that are not in the books."),
+        ("lag_seconds", "The age of the oldest of them."),
+    ):
+        lag = GaugeMetricFamily(f"tapeline_partition_{what}", about, labels=["source", "partition"])
+        for name, source in status.get("sources", {}).items():
+            for partition, facts in source.get("partitions", {}).items():
+                lag.add_metric([name, partition], facts[what])
+        yield lag
+    catch_up = GaugeMetricFamily(
+        "tapeline_catch_up_seconds",
+        "When a source's lag will be gone at its recent pace; absent while it does not shrink.",
+        labels=["source"],
+    )
+    for name, source in status.get("sources", {}).items():
+        if source.get("catch_up_seconds") is not None:
+            catch_up.add_metric([name], source["catch_up_seconds"])
+    yield catch_up
 
 
 def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tapeline.connect.kafka import Kafka, client_options
 from tapeline.errors import OperationError
@@ -85,8 +86,8 @@ class Cluster:
 
     def at(
         self, consumer: Consumer, partitions: list[Partition], moment: datetime
-    ) -> dict[Partition, int]:
-        """The first offset of each partition whose message was written at a moment or later."""
+    ) -> dict[Partition, int | None]:
+        """The first offset whose message is of a moment or later; None where none is yet."""
         from confluent_kafka import KafkaException, TopicPartition
 
         milliseconds = int(moment.timestamp() * 1000)
@@ -95,13 +96,31 @@ class Cluster:
             found = consumer.offsets_for_times(asked, timeout=ASK_SECONDS)
         except KafkaException as error:
             raise unreachable(error) from None
-        # -1: nothing is that late yet, so everything that comes is.
         return {
-            (one.topic, one.partition): one.offset
-            if one.offset >= 0
-            else self.bounds(consumer, (one.topic, one.partition)).end
-            for one in found
+            (one.topic, one.partition): one.offset if one.offset >= 0 else None for one in found
         }
+
+    def written(self, partitions: Iterable[Partition]) -> dict[str, int]:
+        """Where partitions end, messages of open transactions included."""
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = dict.fromkeys((TopicPartition(*one) for one in partitions), latest)
+        if not asked:
+            return {}
+        try:
+            answers = self._admin.list_offsets(
+                asked,
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=ASK_SECONDS,
+            )
+            return {
+                label((one.topic, one.partition)): answer.result(ASK_SECONDS).offset
+                for one, answer in answers.items()
+            }
+        except KafkaException as error:
+            raise unreachable(error) from None
 
 
 def find_partitions(kafka: Kafka, settings: KafkaSettings) -> dict[Partition, str]:
