@@ -273,8 +273,23 @@ def _work(books: Books) -> Iterator[Finding]:
         return
     if status.get("failure"):
         yield Finding("flow", "ill", str(status["failure"]), "The message says what to do.")
+    yield from _sinks(status)
     for name, problem in status.get("problems", {}).items():
         yield Finding(name, "ill", problem, "The message says what to do.")
     if not status.get("failure") and not status.get("problems"):
         running = "runs" if status["running"] else "does not run"
         yield Finding("flow", "well", f"{running}, batch {status['batch']}")
+
+
+def _sinks(status: dict[str, Any]) -> Iterator[Finding]:
+    for name, facts in status.get("sinks", {}).items():
+        if facts["problem"]:
+            remedy = "The message says what to do."
+            yield Finding(f"sink {name}", "ill", f"stands still: {facts['problem']}", remedy)
+        elif status["running"] and facts["lag_batches"]:
+            words = f"{facts['lag_batches']} batches behind"
+            remedy = "Look again: what it delivers to may be slow."
+            yield Finding(f"sink {name}", "soon", words, remedy)
+        else:
+            words = f"has delivered batch {facts['delivered_batch']}"
+            yield Finding(f"sink {name}", "well", words)

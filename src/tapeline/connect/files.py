@@ -42,6 +42,13 @@ class Files:
         except (KeyError, ValueError, OSError):
             raise DeclarationError(f"Files: '{self.zone}' is not a time zone.") from None
 
+    @property
+    def goes_to(self) -> str:
+        """What a plan shows of a sink: a folder that gets one file per batch."""
+        if self.format == "text":
+            raise DeclarationError("Files: a sink writes json, csv or parquet.")
+        return f"{self.format} files in {self.path}"
+
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """The columns of a decoded record."""

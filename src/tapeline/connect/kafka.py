@@ -16,7 +16,7 @@ from tapeline.declare.schema import Field, parse_schema
 from tapeline.errors import DeclarationError
 from tapeline.settings import KafkaSettings
 
-MessageFormat = Literal["json", "text"]
+MessageFormat = Literal["json", "text", "avro"]
 PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})(/(?P<partition>\d{1,6}))?")
 TEXT = (Field("value", "string"),)
 Offsets = str | Mapping[str, int]
@@ -62,6 +62,17 @@ class Kafka:
         if isinstance(self.topics, re.Pattern):
             return f"topics like {self.topics.pattern}"
         return f"topic {', '.join(self.names)}"
+
+    @property
+    def goes_to(self) -> str:
+        """What a plan shows of a sink: one whole topic."""
+        if len(self.names) != 1 or "/" in self.names[0]:
+            raise DeclarationError("Kafka: a sink goes to one topic; its key chooses a partition.")
+        if self.format == "text":
+            raise DeclarationError("Kafka: a sink sends messages as json or avro.")
+        if self.format == "avro" and self.schema is None:
+            raise DeclarationError("Kafka: a sink of format 'avro' needs a schema file.")
+        return self.path
 
     @cached_property
     def names(self) -> tuple[str, ...]:

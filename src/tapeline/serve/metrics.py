@@ -50,6 +50,7 @@ class _Books:
             for name, source in status.get("sources", {}).items():
                 lag.add_metric([name], source[what])
             yield lag
+        yield from _sinks(status)
         records = CounterMetricFamily(
             "tapeline_records", "Records by table and verdict.", labels=["table", "verdict"]
         )
@@ -57,6 +58,18 @@ class _Books:
             for verdict, count in totals.get("verdicts", {}).items():
                 records.add_metric([table, verdict], count)
         yield records
+
+
+def _sinks(status: dict[str, Any]) -> Iterator[Metric]:
+    for name, fact, about in (
+        ("tapeline_sink_batch", "delivered_batch", "The last batch that a sink has delivered."),
+        ("tapeline_sink_lag_batches", "lag_batches", "How many batches a sink is behind."),
+    ):
+        found = GaugeMetricFamily(name, about, labels=["sink"])
+        for sink, facts in status.get("sinks", {}).items():
+            if facts[fact] is not None:
+                found.add_metric([sink], facts[fact])
+        yield found
 
 
 def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
