@@ -20,7 +20,9 @@ def trades(incoming: Stream) -> DataFrame:
     return incoming
 
 
-@pipeline.sink(Kafka(option("json_to_avro.to", "trades.avro"), format="avro", schema="7.avsc"))
+@pipeline.sink(
+    Kafka(option("json_to_avro.to", "trades.avro"), format="avro", schemas="schemas/7.avsc")
+)
 def converted(trades: Rows) -> Rows:
     """The same trades as Avro, keyed by trade."""
     return [{**trade, "_key": trade["trade_id"]} for trade in trades if trade["_sign"] > 0]

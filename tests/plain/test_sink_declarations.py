@@ -116,13 +116,13 @@ def test_json_keeps_money_exact_and_avro_follows_its_schema(tmp_path: Path) -> N
     (tmp_path / "order.avsc").write_text(json.dumps(SCHEMA))
     said = encoder_of(Kafka("out"), tmp_path)(ORDER)
     assert said == b'{"id":"o1","amount":"12.50","at":"2026-11-13T00:00:00Z"}'
-    encode = encoder_of(Kafka("out", format="avro", schema="order.avsc"), tmp_path)
+    encode = encoder_of(Kafka("out", format="avro", schemas="order.avsc"), tmp_path)
     body = encode({**ORDER, "_sign": 1})
     assert fastavro.schemaless_reader(io.BytesIO(body), SCHEMA, None) == ORDER
     with pytest.raises(OperationError, match=r"AVRO: a row does not fit the schema order.avsc"):
         encode({"id": "o1", "amount": "much", "at": None})
     with pytest.raises(DeclarationError, match="cannot be used"):
-        encoder_of(Kafka("out", format="avro", schema="absent.avsc"), tmp_path)
+        encoder_of(Kafka("out", format="avro", schemas="absent.avsc"), tmp_path)
 
 
 def test_doctor_and_metrics_know_a_sink_that_stands_still(tmp_path: Path) -> None:

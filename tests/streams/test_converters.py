@@ -61,7 +61,7 @@ def test_json_becomes_avro_with_the_header_of_the_registry(
         pipeline={"json_to_avro": {"from": incoming, "to": outgoing}},
     )
     plan = resolve(load_pipeline("json_to_avro.py", settings))
-    schema = json.loads((EXAMPLES / "7.avsc").read_text())
+    schema = json.loads((EXAMPLES / "schemas" / "7.avsc").read_text())
 
     def arrived() -> list[dict[str, Any]]:
         found = []

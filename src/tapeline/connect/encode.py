@@ -20,13 +20,23 @@ Encoder = Callable[[Row], bytes]
 def encoder_of(kafka: Kafka, project: Path) -> Encoder:
     """How a sink's messages are written."""
     if kafka.format == "avro":
-        return _avro(project / str(kafka.schema))
+        return _avro(project / str(kafka.schemas))
     return as_json
 
 
 def as_json(row: Row) -> bytes:
     """One row as JSON: money is text, times are in UTC."""
-    return json.dumps(plain(row), ensure_ascii=False, separators=(",", ":")).encode()
+    return ENCODER.encode(row).encode()
+
+
+def _leaf(value: Any) -> Any:
+    said = plain(value)
+    if said is value:
+        raise OperationError(f"JSON: a row holds a {type(value).__name__}, which JSON cannot hold.")
+    return said
+
+
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_leaf)
 
 
 def _avro(path: Path) -> Encoder:

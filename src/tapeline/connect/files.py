@@ -45,7 +45,7 @@ class Files:
     @property
     def goes_to(self) -> str:
         """What a plan shows of a sink: a folder that gets one file per batch."""
-        if self.format == "text":
+        if self.format not in ("json", "csv", "parquet"):
             raise DeclarationError("Files: a sink writes json, csv or parquet.")
         return f"{self.format} files in {self.path}"
 

@@ -36,6 +36,7 @@ class Kafka:
     schema: str | None = None
     zone: str = "UTC"
     starting: Offsets = "earliest"
+    schemas: str | None = None
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -68,10 +69,10 @@ class Kafka:
         """What a plan shows of a sink: one whole topic."""
         if len(self.names) != 1 or "/" in self.names[0]:
             raise DeclarationError("Kafka: a sink goes to one topic; its key chooses a partition.")
-        if self.format == "text":
+        if self.format not in ("json", "avro"):
             raise DeclarationError("Kafka: a sink sends messages as json or avro.")
-        if self.format == "avro" and self.schema is None:
-            raise DeclarationError("Kafka: a sink of format 'avro' needs a schema file.")
+        if self.format == "avro" and self.schemas is None:
+            raise DeclarationError("Kafka: a sink of format 'avro' needs a schema file: 'schemas'.")
         return self.path
 
     @cached_property

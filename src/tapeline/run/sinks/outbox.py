@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC
 from decimal import localcontext
 from itertools import groupby
 from typing import Any
@@ -27,8 +28,8 @@ from tapeline.show import plain
 Row = dict[str, Any]
 BATCHES_PER_READ, ROWS_PER_READ = 200, 20_000
 EXACT_DIGITS = 60  # sums of decimals of 38 digits
-# What a sink sees of a register beside the table's own columns: what the books keep for themselves
-# is left out.
+PLACE = "concat_ws('/', r._position.source, r._position.part, r._position.at)"
+# What the books keep of a register for themselves.
 UNSENT = ("_raw", "_content_hash", "_key_hash", "_row", "_verdict", "_reasons", "_sequence")
 
 
@@ -128,11 +129,12 @@ class Outbox:
             if not register_table(connection, "r", folder, (first, last)):
                 return pa.schema([]), iter(())
             found = connection.sql(
-                f"select * exclude ({', '.join(UNSENT)}) from r where _verdict = 'kept' "
-                f"and _batch between {first} and {last} order by _batch, _position.source, "
-                "_position.part, _position.at, _row, _sign"
+                f"select * exclude ({', '.join(UNSENT)}) replace ({PLACE} as _position, "
+                f"coalesce(_key, {PLACE}) as _key) from r where _verdict = 'kept' "
+                f"and _batch between {first} and {last} order by _batch, r._position.source, "
+                "r._position.part, r._position.at, _row, _sign"
             ).to_arrow_table()
-        return found.schema, map(_keyed, found.to_pylist())
+        return found.schema, _as_rows(found)
 
     def _changes(self, first: int, last: int) -> tuple[pa.Schema, Iterator[Row]]:
         """Numbers that changed, each with what it was and what it is, in the order of the key."""
@@ -149,17 +151,31 @@ class Outbox:
             if fold_view(connection, self._layout, self._summary, first - 1):
                 connection.register("moved", moved)
                 query = _standing_before(self._summary, measures)
-                before = connection.sql(query).to_arrow_table().to_pylist()
+                before = list(_as_rows(connection.sql(query).to_arrow_table()))
         return _shape(self._summary, measures, moved.schema), _walked(
-            self._summary, measures, before, moved.to_pylist()
+            self._summary, measures, before, _as_rows(moved)
         )
 
 
-def _keyed(row: Row) -> Row:
-    """A record without a key of its own is known by its place on the tape."""
-    if row["_key"] is None:
-        row["_key"] = "{source}/{part}/{at}".format(**row["_position"])
-    return row
+def _as_rows(table: pa.Table) -> Iterator[Row]:
+    """Rows as dictionaries, in a fraction of the time that Arrow takes where numpy can help."""
+    columns = [_values(column) for column in table.columns]
+    names = table.column_names
+    return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    found: list[Any]
+    kind = column.type
+    whole = pa.types.is_integer(kind) and not column.null_count
+    if whole or pa.types.is_string(kind) or pa.types.is_decimal(kind):
+        found = column.to_numpy().tolist()
+    elif pa.types.is_timestamp(kind) and kind.tz:
+        moments = column.cast(pa.timestamp("us")).to_numpy().astype("datetime64[us]").tolist()
+        found = [None if one is None else one.replace(tzinfo=UTC) for one in moments]
+    else:
+        found = column.to_pylist()
+    return found
 
 
 def _moved(summary: Summary, types: dict[str, str], first: int, last: int) -> str:
@@ -185,7 +201,7 @@ def _standing_before(summary: Summary, measures: list[str]) -> str:
 
 
 def _walked(
-    summary: Summary, measures: list[str], before: list[Row], moved: list[Row]
+    summary: Summary, measures: list[str], before: list[Row], moved: Iterator[Row]
 ) -> Iterator[Row]:
     """Every change of a number, batch by batch; a change that leaves it as it was is none."""
     nothing = dict.fromkeys((*measures, "_entries"), 0)

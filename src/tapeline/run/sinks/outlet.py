@@ -44,7 +44,10 @@ class Outlet(Protocol):
 
 def value_of(row: Row) -> Row:
     """What of a row is the message's value."""
-    return {name: value for name, value in row.items() if name not in OF_THE_MESSAGE}
+    value = dict(row)
+    for name in OF_THE_MESSAGE:
+        value.pop(name, None)
+    return value
 
 
 class PlaceFile:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 # Of the places, the newest are looked at first.
 NEWEST_PLACES = 1_000
 QUEUE_WAIT_SECONDS = 0.1
+NEW_TOPIC_SECONDS = 0.1
 
 
 class TopicOutlet:
@@ -132,9 +134,7 @@ class TopicOutlet:
             logger=quiet,
         )
         try:
-            low, end = consumer.get_watermark_offsets(
-                TopicPartition(self._places, 0), self._patience
-            )
+            low, end = self._bounds(consumer)
             for start in dict.fromkeys((max(low, end - NEWEST_PLACES), low)):
                 consumer.assign([TopicPartition(self._places, 0, start)])
                 found = self._last_of(consumer)
@@ -143,6 +143,24 @@ class TopicOutlet:
         finally:
             consumer.close()
         return Place(), None
+
+    def _bounds(self, consumer: Any) -> tuple[int, int]:
+        """How far the places go; a topic that was made a moment ago is not known everywhere."""
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+        new = (KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC,
+               KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE)  # fmt: skip
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                low, end = consumer.get_watermark_offsets(
+                    TopicPartition(self._places, 0), self._patience
+                )
+                return int(low), int(end)
+            except KafkaException as error:
+                if error.args[0].code() not in new or time.monotonic() > deadline:
+                    raise
+            time.sleep(NEW_TOPIC_SECONDS)
 
     def _last_of(self, consumer: Any) -> dict[str, Any] | None:
         """The sink's last place between where the consumer stands and the end."""
