@@ -11,6 +11,7 @@ from typing import Any
 
 import fastavro
 import pytest
+from typer.testing import CliRunner
 
 from tapeline import (
     Changes,
@@ -24,6 +25,7 @@ from tapeline import (
     Stream,
 )
 from tapeline.books import Books
+from tapeline.cli import app
 from tapeline.connect.encode import encoder_of
 from tapeline.doctor import examine
 from tapeline.plan import resolve
@@ -87,6 +89,32 @@ def test_what_cannot_be_a_sink_is_refused_with_its_place() -> None:
         with pytest.raises(DeclarationError, match=words) as error:
             declared(connector, function)
         assert "test_sink_declarations.py:" in str(error.value)
+
+
+FILE = """
+from tapeline import Files, Kafka, Pipeline, Rows, Stream
+
+pipeline = Pipeline("small")
+pipeline.source("raw", Files("landing/", schema="id string"))
+
+
+@pipeline.table(key="id")
+def rows(raw: Stream) -> object:
+    return raw
+
+
+@pipeline.sink(Kafka("out"))
+def notices(rows: Rows) -> Rows:
+    return rows
+"""
+
+
+def test_a_plan_shows_where_rows_go(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.py").write_text(FILE)
+    done = CliRunner().invoke(app, ["plan", "pipeline.py", "--project", str(tmp_path), "--json"])
+    assert done.exit_code == 0, done.output
+    last = json.loads(done.stdout)[-1]
+    assert (last["kind"], last["name"], last["reads"]) == ("sink", "notices", "rows, to topic out")
 
 
 def test_a_name_is_taken_once() -> None:

@@ -237,9 +237,8 @@ def test_rows_and_changes_are_what_each_batch_brought(shop: Shop) -> None:
     # Compaction puts many batches into one file: what a batch sends stays the same.
     for book in shop.trial.flow.ledger.books.values():
         tidy(book, HousekeepingSettings())
-    again = Memory()
-    send_all(shop.delivering(sink_of_rows(shop.pipeline(), again)))
-    assert again.rows == rows.rows
+    sink_of_rows(shop.trial.plan.pipeline, Memory())
+    assert shop.trial.sent("lines") == rows.rows
 
 
 def test_a_topic_gets_every_change_once_and_the_next_run_goes_on(
@@ -401,6 +400,27 @@ def test_a_folder_gets_one_file_per_batch_which_a_repeat_leaves_as_it_is(
     place.unlink()
 
 
+def test_after_a_restoration_a_sink_stops_or_goes_on_behind_the_restored_batch(
+    shop: Shop,
+) -> None:
+    layout = shop.trial.books.layout
+    called: list[int] = []
+    pipeline = sink_of_rows(shop.pipeline(), Foreach(lambda _, batch: called.append(batch)))
+    layout.sink("lines").parent.mkdir(exist_ok=True)
+    layout.sink("lines").write_text(json.dumps({"batch": BATCHES, "hash": "of other books"}))
+    layout.restored.write_text(json.dumps({"epoch": 2, "batch": BATCHES - 2}))
+    try:
+        with pytest.raises(OperationError, match=f"OTHER_BOOKS: .* batch {BATCHES} .*on_other_bo"):
+            shop.delivering(pipeline).finish(threading.Event())
+        send_all(shop.delivering(pipeline, sinks=SinkSettings(on_other_books="go_on")))
+        assert called == [BATCHES - 1, BATCHES]
+        send_all(shop.delivering(pipeline))
+        assert called == [BATCHES - 1, BATCHES]
+    finally:
+        layout.restored.unlink()
+        layout.sink("lines").unlink()
+
+
 def test_a_function_of_ones_own_gets_rows_and_batch_and_is_asked_again_after_an_error(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -412,7 +432,7 @@ def test_a_function_of_ones_own_gets_rows_and_batch_and_is_asked_again_after_an_
             raise RuntimeError("the other side is asleep")
         called.append((batch, len(rows)))
 
-    pipeline = sink_of_changes(sink_of_rows(shop.pipeline(), Foreach(post)), Console())
+    pipeline = sink_of_changes(sink_of_rows(shop.pipeline(), Foreach(post)), Console(), "printed")
     delivering = shop.delivering(pipeline)
     with pytest.raises(OperationError, match="sink lines failed: RuntimeError: the other side"):
         delivering.finish(threading.Event())

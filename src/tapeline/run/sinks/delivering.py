@@ -71,9 +71,8 @@ class Deliverer:
 
     def _begin(self, place: Place) -> int:
         """Where these books go on: at the place, or where a restored copy parted from it."""
-        if self._is_ours(place):
-            return place.batch
-        return self._restored_at()
+        self._refuse_other_books(place)
+        return place.batch if self._is_ours(place) else self._restored_at()
 
     def _refuse_other_books(self, place: Place) -> None:
         if self._settings.on_other_books == "stop" and not self._is_ours(place):

@@ -65,7 +65,7 @@ class TopicOutlet:
             producer = Producer(options, logger=quiet)
             producer.init_transactions(self._patience)
             place, _ = self._recorded()
-            check(place)
+            check(place)  # somebody else may have delivered meanwhile
             self._producer = producer
             producer.begin_transaction()
             self._record(place)
