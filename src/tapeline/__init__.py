@@ -1,8 +1,10 @@
 """Tapeline keeps the books of a stream."""
 
-from tapeline.connect import Files, HttpPull, Kafka, PostgresPull
+from tapeline.connect import Console, Files, Foreach, HttpPull, Kafka, Memory, PostgresPull
 from tapeline.declare import (
+    Changes,
     Pipeline,
+    Rows,
     Snapshot,
     Stream,
     expect,
@@ -14,13 +16,18 @@ from tapeline.errors import DeclarationError, OperationError, TapelineError
 from tapeline.settings import option
 
 __all__ = [
+    "Changes",
+    "Console",
     "DeclarationError",
     "Files",
+    "Foreach",
     "HttpPull",
     "Kafka",
+    "Memory",
     "OperationError",
     "Pipeline",
     "PostgresPull",
+    "Rows",
     "Snapshot",
     "Stream",
     "TapelineError",

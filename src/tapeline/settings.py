@@ -124,6 +124,15 @@ class KafkaSettings:
 
 
 @dataclass(frozen=True)
+class SinkSettings:
+    """How much leaves at once, how long a cluster may take, and whose books it may come from."""
+
+    rows_per_delivery: int = 20_000
+    answer_seconds: float = 15.0
+    on_other_books: Literal["stop", "go_on"] = "stop"
+
+
+@dataclass(frozen=True)
 class PullSettings:
     """Where one pull asks, as whom, and how much it takes."""
 
@@ -148,6 +157,7 @@ class Settings:
     log: LogSettings = LogSettings()
     serve: ServeSettings = ServeSettings()
     kafka: KafkaSettings = KafkaSettings()
+    sinks: SinkSettings = SinkSettings()
     pipeline: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     pull: Mapping[str, PullSettings] = field(default_factory=dict)
 

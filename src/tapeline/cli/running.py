@@ -64,6 +64,10 @@ def plan(
         kind = "table" if step in found.tables else "summary"
         steps.append((kind, step.name, ", ".join(i.name for i in step.inputs), str(step.where)))
     steps += [("view", view.name, "", str(view.where)) for view in found.views]
+    steps += [
+        ("sink", sink.name, f"{sink.reads}, to {sink.connector.goes_to}", str(sink.where))
+        for sink in found.pipeline.sinks.values()
+    ]
     if as_json:
         names = ("kind", "name", "reads", "where")
         print_json([dict(zip(names, step, strict=True)) for step in steps])

@@ -74,6 +74,17 @@ class Kafka:
             return f"topics like {self.topics.pattern}"
         return f"topic {', '.join(self.names)}"
 
+    @property
+    def goes_to(self) -> str:
+        """What a plan shows of a sink: one whole topic."""
+        if len(self.names) != 1 or "/" in self.names[0]:
+            raise DeclarationError("Kafka: a sink goes to one topic; its key chooses a partition.")
+        if self.format not in ("json", "avro"):
+            raise DeclarationError("Kafka: a sink sends messages as json or avro.")
+        if self.format == "avro" and self.schemas is None:
+            raise DeclarationError("Kafka: a sink of format 'avro' needs a schema file: 'schemas'.")
+        return self.path
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The topics and partitions that are named; none when a pattern chooses them."""

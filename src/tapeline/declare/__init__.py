@@ -20,11 +20,13 @@ from tapeline.declare.pipeline import (
     Summary,
     Table,
     View,
-    Where,
 )
 from tapeline.declare.schema import Field, parse_schema
+from tapeline.declare.sink import Changes, Rows, Sink
+from tapeline.declare.where import Where
 
 __all__ = [
+    "Changes",
     "Expectation",
     "Field",
     "Input",
@@ -32,6 +34,8 @@ __all__ = [
     "Pipeline",
     "Pull",
     "Reference",
+    "Rows",
+    "Sink",
     "Snapshot",
     "Source",
     "Step",

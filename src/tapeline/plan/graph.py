@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tapeline.declare import Pipeline, Pull, Step, Summary, Table, View
+from tapeline.declare import Pipeline, Pull, Sink, Step, Summary, Table, View
 from tapeline.errors import DeclarationError, did_you_mean
 
 
@@ -51,6 +51,8 @@ def resolve(pipeline: Pipeline) -> Plan:
             raise DeclarationError(f"{source.where}: {error}") from None
     for pull in pipeline.pulls.values():
         _check_pull(pipeline, pull)
+    for sink in pipeline.sinks.values():
+        _check_sink(pipeline, sink)
     return Plan(
         pipeline,
         tuple(_ordered(pipeline)),
@@ -103,6 +105,25 @@ def _check_pull(pipeline: Pipeline, pull: Pull) -> None:
             f"{pull.where}: pull '{pull.name}' brings JSON lines, but '{pull.into}' does not take "
             "them. Declare that source as Files(..., format='json')."
         )
+
+
+def _check_sink(pipeline: Pipeline, sink: Sink) -> None:
+    known = pipeline.tables if sink.kind == "rows" else pipeline.summaries
+    if sink.reads not in known:
+        what = "Rows, of a table" if sink.kind == "rows" else "Changes, of a summary"
+        raise DeclarationError(
+            f"{sink.where}: {sink.name}() reads '{sink.reads}' as {what}, but there is none of "
+            f"that name.{did_you_mean(sink.reads, known)}"
+        )
+    try:
+        _ = sink.connector.goes_to
+    except AttributeError:
+        raise DeclarationError(
+            f"{sink.where}: {sink.name}() goes to {type(sink.connector).__name__}, where nothing "
+            "can go. Give Kafka(...), Files(...), Console(), Memory() or Foreach(...)."
+        ) from None
+    except DeclarationError as error:
+        raise DeclarationError(f"{sink.where}: {error}") from None
 
 
 def _check_table(pipeline: Pipeline, table: Table) -> None:

@@ -51,6 +51,7 @@ class _Books:
                 lag.add_metric([name], source[what])
             yield lag
         yield from _partitions(status)
+        yield from _sinks(status)
         records = CounterMetricFamily(
             "tapeline_records", "Records by table and verdict.", labels=["table", "verdict"]
         )
@@ -80,6 +81,18 @@ def _partitions(status: dict[str, Any]) -> Iterator[Metric]:
         if source.get("catch_up_seconds") is not None:
             catch_up.add_metric([name], source["catch_up_seconds"])
     yield catch_up
+
+
+def _sinks(status: dict[str, Any]) -> Iterator[Metric]:
+    for name, fact, about in (
+        ("tapeline_sink_batch", "delivered_batch", "The last batch that a sink has delivered."),
+        ("tapeline_sink_lag_batches", "lag_batches", "How many batches a sink is behind."),
+    ):
+        found = GaugeMetricFamily(name, about, labels=["sink"])
+        for sink, facts in status.get("sinks", {}).items():
+            if facts[fact] is not None:
+                found.add_metric([sink], facts[fact])
+        yield found
 
 
 def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:

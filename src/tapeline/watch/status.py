@@ -42,6 +42,7 @@ class StatusFile:
         # by source and partition of topics: how far the books are behind
         self.partitions: dict[str, dict[str, Any]] = {}
         self._catching_up: dict[tuple[str, str], CatchUp] = {}
+        self.sinks: dict[str, dict[str, Any]] = {}
         self.problems: dict[str, str] = {}
         self.incidents: list[dict[str, Any]] = []
 
@@ -86,6 +87,7 @@ class StatusFile:
             "lag_records": sum(s["lag_records"] for s in sources.values()) + flow.acts_waiting,
             "lag_seconds": max((s["lag_seconds"] for s in sources.values()), default=0.0),
             "sources": sources,
+            "sinks": self.sinks,
             "drop_files": sum(files for files, _ in self.dropped.values()),
             "records_per_second": round(records / span, 1) if span else None,
             "batch_milliseconds": round(seconds[len(seconds) // 2] * 1000) if seconds else None,

@@ -1,0 +1,59 @@
+"""A sink: what leaves, as a plain function over what one batch brought."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tapeline.declare.where import Where
+from tapeline.errors import DeclarationError
+
+if TYPE_CHECKING:
+    Rows = list[dict[str, Any]]
+    Changes = list[dict[str, Any]]
+else:
+
+    class Rows:
+        """In a sink's signature: the rows of a table that a batch brought or took back."""
+
+    class Changes:
+        """In a sink's signature: the numbers of a summary that a batch changed."""
+
+
+Kind = Literal["rows", "changes"]
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A named function that says what of each published batch goes to a connector."""
+
+    name: str
+    function: Callable[..., Any]
+    connector: Any
+    reads: str
+    kind: Kind
+    where: Where
+
+    @property
+    def about(self) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(self.function) or "").split("\n")[0]
+
+
+def sink_input(function: Callable[..., Any], where: Where) -> tuple[str, Kind]:
+    """The table or summary that a sink's one parameter names, and how it is read."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if len(parameters) == 1:
+        said = parameters[0].annotation
+        text = said if isinstance(said, str) else getattr(said, "__name__", str(said))
+        kind = text.rsplit(".", 1)[-1].strip("'\"")
+        if kind == "Rows":
+            return parameters[0].name, "rows"
+        if kind == "Changes":
+            return parameters[0].name, "changes"
+    raise DeclarationError(
+        f"{where}: {function.__name__}() is a sink: it has one parameter, a table annotated as "
+        "Rows or a summary annotated as Changes."
+    )
