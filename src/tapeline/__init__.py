@@ -2,7 +2,9 @@
 
 from tapeline.connect import Console, Files, Foreach, HttpPull, Kafka, Memory, PostgresPull
 from tapeline.declare import (
+    Alerts,
     Changes,
+    Each,
     Pipeline,
     Rows,
     Snapshot,
@@ -16,9 +18,11 @@ from tapeline.errors import DeclarationError, OperationError, TapelineError
 from tapeline.settings import option
 
 __all__ = [
+    "Alerts",
     "Changes",
     "Console",
     "DeclarationError",
+    "Each",
     "Files",
     "Foreach",
     "HttpPull",

@@ -14,9 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tapeline import (
+    Alerts,
     Changes,
     Console,
     DeclarationError,
+    Each,
     Files,
     Kafka,
     OperationError,
@@ -83,7 +85,7 @@ def test_what_cannot_be_a_sink_is_refused_with_its_place() -> None:
         (Files("out/", format="text"), of_rows, "json, csv or parquet"),
         (object(), of_rows, "where nothing can go"),
         (Console(), of_changes, "as Changes, of a summary, but there is none"),
-        (Console(), of_stream, "annotated as Rows or a summary annotated as Changes"),
+        (Console(), of_stream, "a summary annotated as Changes, or an alert"),
     ]
     for connector, function, words in refused:
         with pytest.raises(DeclarationError, match=words) as error:
@@ -169,3 +171,36 @@ def test_doctor_and_metrics_know_a_sink_that_stands_still(tmp_path: Path) -> Non
     text = bytes(metrics_of(books, Feed(books, 1)).body).decode()
     assert 'tapeline_sink_batch{sink="slow"} 4.0' in text
     assert 'tapeline_sink_lag_batches{sink="slow"} 2.0' in text
+
+
+def test_what_cannot_be_an_alert_is_refused_with_its_place() -> None:
+    def of_rows(rows: Rows) -> bool:
+        return bool(rows)
+
+    def of_nothing(nothing: Each) -> bool:
+        return bool(nothing)
+
+    def of_each(rows: Each) -> bool:
+        return bool(rows)
+
+    for function, severity, words in (
+        (of_rows, "warning", "annotated as Each"),
+        (of_nothing, "warning", "neither a table nor a summary"),
+        (of_each, "loud", "'loud' is no severity"),
+    ):
+        pipeline = small()
+
+        def declare(pipeline: Pipeline = pipeline) -> None:
+            pipeline.alert(severity)(function)  # type: ignore[arg-type]
+            resolve(pipeline)
+
+        with pytest.raises(DeclarationError, match=rf"test_sink_declarations.py:\d+: .*{words}"):
+            declare()
+
+
+def test_a_sink_of_an_alert_that_is_not_declared_is_refused() -> None:
+    def pager(missing: Alerts) -> Alerts:
+        return missing
+
+    with pytest.raises(DeclarationError, match="Alerts, of an alert, but there is none"):
+        declared(Console(), pager)

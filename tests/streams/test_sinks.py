@@ -21,11 +21,25 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tapeline import Changes, Console, Files, Foreach, Kafka, Memory, OperationError, Pipeline, Rows
+from tapeline import (
+    Alerts,
+    Changes,
+    Console,
+    Each,
+    Files,
+    Foreach,
+    Kafka,
+    Memory,
+    OperationError,
+    Pipeline,
+    Rows,
+)
+from tapeline.books import Books
 from tapeline.broker import Broker
 from tapeline.plan import load_pipeline, resolve
 from tapeline.run.sinks import Delivering
 from tapeline.run.sinks.outlet import FencedError
+from tapeline.run.sinks.standing import alerts
 from tapeline.run.supervisor import Supervisor
 from tapeline.settings import (
     HousekeepingSettings,
@@ -239,6 +253,87 @@ def test_rows_and_changes_are_what_each_batch_brought(shop: Shop) -> None:
         tidy(book, HousekeepingSettings())
     sink_of_rows(shop.trial.plan.pipeline, Memory())
     assert shop.trial.sent("lines") == rows.rows
+
+
+LIMIT = Decimal(4500)
+
+
+def with_alerts(pipeline: Pipeline, totals_to: Any, orders_to: Any) -> Pipeline:
+    @pipeline.alert(severity="critical")
+    def large_total(totals: Each) -> bool:
+        """More than 4,500 of one item."""
+        return bool(totals["amount"] > LIMIT)
+
+    @pipeline.alert()
+    def large_order(orders: Each) -> bool:
+        """An order of more than 700."""
+        return bool(orders["amount"] > 700)
+
+    @pipeline.sink(totals_to)
+    def large_totals(large_total: Alerts) -> Alerts:
+        return large_total
+
+    @pipeline.sink(orders_to)
+    def large_orders(large_order: Alerts) -> Alerts:
+        return large_order
+
+    return pipeline
+
+
+def expected_alerts(shop: Shop) -> tuple[list[tuple[int, str, str]], list[tuple[int, str, str]]]:
+    """Raised when a value goes over its limit, closed when it goes back or away."""
+    totals, orders = [], []
+    for one in shop.oracle.changes:
+        was, stands = (n is not None and Decimal(n["amount"]) > LIMIT
+                       for n in (one["_old"], one["_new"]))  # fmt: skip
+        if was != stands:
+            totals.append((one["_batch"], one["item"], "raised" if stands else "closed"))
+    by_batch: dict[tuple[int, str], dict[int, bool]] = {}
+    for batch, key, sign, amount in shop.oracle.rows:
+        by_batch.setdefault((batch, key), {})[sign] = Decimal(amount) > 700
+    for (batch, key), sides in by_batch.items():
+        was, stands = sides.get(-1, False), sides.get(1, False)
+        if was != stands:
+            orders.append((batch, key, "raised" if stands else "closed"))
+    return totals, orders
+
+
+def test_an_alert_is_raised_once_and_closes_itself_when_its_cause_is_gone(
+    shop: Shop, broker: Broker, topic: Make
+) -> None:
+    name, orders = topic(1), Memory()
+    pipeline = with_alerts(shop.pipeline(), Kafka(name), orders)
+    for published in (9, BATCHES):
+        send_all(shop.delivering(pipeline, published, kafka=kafka(broker)))
+    found = messages(broker, name)
+    totals, of_orders = expected_alerts(shop)
+    assert {event for *_, event in totals} == {"raised", "closed"}
+    assert [(one["_batch"], one["key"], one["event"]) for one in found] == totals
+    assert [(one["_batch"], one["key"], one["event"]) for one in orders.rows] == of_orders
+    assert found[0]["about"] == "More than 4,500 of one item."
+    assert (found[0]["alert"], found[0]["severity"]) == ("large_total", "critical")
+    assert Decimal(found[0]["what"]["amount"]) > LIMIT
+    # The command folds the same events: what stands is what is over its limit now.
+    raised = alerts(Books(resolve(pipeline), shop.settings.home("orders")))
+    last = {one["item"]: one["_new"] for one in shop.oracle.changes}
+    stand = {one["key"] for one in raised if one["alert"] == "large_total" and not one["closed_at"]}
+    assert stand == {item for item, new in last.items() if Decimal(new["amount"]) > LIMIT}
+    assert all(one["closed_at"] is None or one["closed_at"] > one["raised_at"] for one in raised)
+
+
+def test_an_alert_whose_function_fails_says_which(shop: Shop) -> None:
+    pipeline = shop.pipeline()
+
+    @pipeline.alert()
+    def odd(totals: Each) -> bool:
+        return bool(totals["no such column"])
+
+    @pipeline.sink(Memory())
+    def odd_ones(odd: Alerts) -> Alerts:
+        return odd
+
+    with pytest.raises(OperationError, match=r"test_sinks.py:\d+: odd\(\) failed: KeyError"):
+        send_all(shop.delivering(pipeline))
 
 
 def test_a_topic_gets_every_change_once_and_the_next_run_goes_on(

@@ -27,6 +27,7 @@ from tapeline.cli.options import (
     print_rows,
 )
 from tapeline.declare.duration import parse_moment
+from tapeline.run.sinks.standing import alerts
 from tapeline.show import plain, readable, write_file
 from tapeline.watch.audit import audit as run_audit
 from tapeline.watch.history import changes, why
@@ -143,6 +144,30 @@ def changes_command(
                 cells = [key, measure, readable(old), readable(new), row["causes"]]
                 table.add_row(row["summary"], *map(escape, cells), readable(row["at"]))
     out.print(table if rows else "Nothing moved.")
+
+
+@app.command("alerts")
+def alerts_command(
+    pipeline: Target = DEFAULT_TARGET,
+    all_of_them: Annotated[
+        bool, typer.Option("--all", help="Also those that were closed.")
+    ] = False,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """The alerts that stand: since when, how severe, and for what."""
+    raised = alerts(books_of(pipeline, project, root))
+    shown = [one for one in raised if all_of_them or one["closed_at"] is None]
+    if as_json:
+        print_json([plain(one) for one in shown])
+        return
+    table = RichTable("alert", "severity", "key", "raised", "closed", "about")
+    for one in shown:
+        cells = map(escape, (one["alert"], one["severity"], one["key"]))
+        moments = (readable(one["raised_at"]), readable(one["closed_at"]))
+        table.add_row(*cells, *moments, escape(one["about"]))
+    out.print(table if shown else "No alert stands.")
 
 
 @app.command()

@@ -65,6 +65,10 @@ def plan(
         steps.append((kind, step.name, ", ".join(i.name for i in step.inputs), str(step.where)))
     steps += [("view", view.name, "", str(view.where)) for view in found.views]
     steps += [
+        ("alert", alert.name, alert.reads, str(alert.where))
+        for alert in found.pipeline.alerts.values()
+    ]
+    steps += [
         ("sink", sink.name, f"{sink.reads}, to {sink.connector.goes_to}", str(sink.where))
         for sink in found.pipeline.sinks.values()
     ]

@@ -1,5 +1,6 @@
 """What the user says: frozen values, no Spark."""
 
+from tapeline.declare.alert import Alert, Each
 from tapeline.declare.expectations import (
     Expectation,
     expect,
@@ -22,11 +23,14 @@ from tapeline.declare.pipeline import (
     View,
 )
 from tapeline.declare.schema import Field, parse_schema
-from tapeline.declare.sink import Changes, Rows, Sink
+from tapeline.declare.sink import Alerts, Changes, Rows, Sink
 from tapeline.declare.where import Where
 
 __all__ = [
+    "Alert",
+    "Alerts",
     "Changes",
+    "Each",
     "Expectation",
     "Field",
     "Input",

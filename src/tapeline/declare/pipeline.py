@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
+from tapeline.declare.alert import Alert, Severity, alert_of
 from tapeline.declare.duration import parse_duration
 from tapeline.declare.expectations import ATTRIBUTE, Expectation
 from tapeline.declare.sink import Sink, sink_input
@@ -164,6 +165,7 @@ class Pipeline:
     pages: dict[str, Page] = field(default_factory=dict)
     pulls: dict[str, Pull] = field(default_factory=dict)
     sinks: dict[str, Sink] = field(default_factory=dict)
+    alerts: dict[str, Alert] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._check_name(self.name, caller())
@@ -288,10 +290,24 @@ class Pipeline:
 
         return declare
 
+    def alert(self, severity: Severity = "warning") -> Callable[[StepFunction], StepFunction]:
+        """Declare what people want to be told: whether it stands for one row or number (Each).
+
+        It is raised once per key, when it begins to stand, and closed when it stands no more. The
+        docstring is its sentence; a sink may send it (Alerts).
+        """
+
+        def declare(function: StepFunction) -> StepFunction:
+            where = self._claim(function.__name__, function_where(function))
+            self.alerts[function.__name__] = alert_of(function, severity, where)
+            return function
+
+        return declare
+
     def _claim(self, name: str, where: Where | None = None) -> Where:
         where = where or caller()
         self._check_name(name, where)
-        taken = {**self.declared, **self.pulls, **self.sinks}
+        taken = {**self.declared, **self.pulls, **self.sinks, **self.alerts}
         if name in taken:
             other = taken[name].where
             raise DeclarationError(f"{where}: '{name}' is taken at {other}. Choose another name.")

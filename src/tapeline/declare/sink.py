@@ -13,6 +13,7 @@ from tapeline.errors import DeclarationError
 if TYPE_CHECKING:
     Rows = list[dict[str, Any]]
     Changes = list[dict[str, Any]]
+    Alerts = list[dict[str, Any]]
 else:
 
     class Rows:
@@ -21,8 +22,12 @@ else:
     class Changes:
         """In a sink's signature: the numbers of a summary that a batch changed."""
 
+    class Alerts:
+        """In a sink's signature: what a batch raised and closed of an alert."""
 
-Kind = Literal["rows", "changes"]
+
+Kind = Literal["rows", "changes", "alerts"]
+KINDS: dict[str, Kind] = {"Rows": "rows", "Changes": "changes", "Alerts": "alerts"}
 
 
 @dataclass(frozen=True)
@@ -43,17 +48,15 @@ class Sink:
 
 
 def sink_input(function: Callable[..., Any], where: Where) -> tuple[str, Kind]:
-    """The table or summary that a sink's one parameter names, and how it is read."""
+    """What a sink's one parameter names, and how it is read."""
     parameters = list(inspect.signature(function).parameters.values())
     if len(parameters) == 1:
         said = parameters[0].annotation
         text = said if isinstance(said, str) else getattr(said, "__name__", str(said))
-        kind = text.rsplit(".", 1)[-1].strip("'\"")
-        if kind == "Rows":
-            return parameters[0].name, "rows"
-        if kind == "Changes":
-            return parameters[0].name, "changes"
+        kind = KINDS.get(text.rsplit(".", 1)[-1].strip("'\""))
+        if kind is not None:
+            return parameters[0].name, kind
     raise DeclarationError(
         f"{where}: {function.__name__}() is a sink: it has one parameter, a table annotated as "
-        "Rows or a summary annotated as Changes."
+        "Rows, a summary annotated as Changes, or an alert annotated as Alerts."
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from tapeline.declare import Pipeline, Pull, Sink, Step, Summary, Table, View
+from tapeline.declare import Alert, Pipeline, Pull, Sink, Step, Summary, Table, View
 from tapeline.errors import DeclarationError, did_you_mean
 
 
@@ -51,6 +53,8 @@ def resolve(pipeline: Pipeline) -> Plan:
             raise DeclarationError(f"{source.where}: {error}") from None
     for pull in pipeline.pulls.values():
         _check_pull(pipeline, pull)
+    for alert in pipeline.alerts.values():
+        _check_alert(pipeline, alert)
     for sink in pipeline.sinks.values():
         _check_sink(pipeline, sink)
     return Plan(
@@ -107,10 +111,23 @@ def _check_pull(pipeline: Pipeline, pull: Pull) -> None:
         )
 
 
+def _check_alert(pipeline: Pipeline, alert: Alert) -> None:
+    known = {**pipeline.tables, **pipeline.summaries}
+    if alert.reads not in known:
+        raise DeclarationError(
+            f"{alert.where}: {alert.name}() looks at '{alert.reads}', which is neither a table nor "
+            f"a summary.{did_you_mean(alert.reads, known)}"
+        )
+
+
 def _check_sink(pipeline: Pipeline, sink: Sink) -> None:
-    known = pipeline.tables if sink.kind == "rows" else pipeline.summaries
+    readable: dict[str, tuple[Mapping[str, Any], str]] = {
+        "rows": (pipeline.tables, "Rows, of a table"),
+        "changes": (pipeline.summaries, "Changes, of a summary"),
+        "alerts": (pipeline.alerts, "Alerts, of an alert"),
+    }
+    known, what = readable[sink.kind]
     if sink.reads not in known:
-        what = "Rows, of a table" if sink.kind == "rows" else "Changes, of a summary"
         raise DeclarationError(
             f"{sink.where}: {sink.name}() reads '{sink.reads}' as {what}, but there is none of "
             f"that name.{did_you_mean(sink.reads, known)}"

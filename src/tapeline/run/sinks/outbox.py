@@ -23,6 +23,7 @@ from tapeline.books.query import connect, quoted, register_table
 from tapeline.declare import Sink, Summary
 from tapeline.errors import OperationError
 from tapeline.plan import Plan
+from tapeline.run.sinks.alerts import events, shape
 from tapeline.show import plain
 
 Row = dict[str, Any]
@@ -56,7 +57,9 @@ class Outbox:
     def __init__(self, plan: Plan, layout: Layout, sink: Sink) -> None:
         self._layout = layout
         self._sink = sink
-        self._summary = plan.pipeline.summaries.get(sink.reads)
+        self._alert = plan.pipeline.alerts.get(sink.reads)
+        self._reads = self._alert.reads if self._alert else sink.reads
+        self._summary = plan.pipeline.summaries.get(self._reads)
 
     def after(self, batch: int, published: int, rows: int) -> tuple[Place, list[Outgoing]]:
         """What comes behind a batch, at least one batch and about so many rows of the books.
@@ -72,6 +75,8 @@ class Outbox:
         last = max(places)
         found = self._changes if self._summary else self._rows
         schema, came = found(batch + 1, last)
+        if self._alert:
+            schema = shape(schema)
         outgoing = []
         for number, of_batch in groupby(came, key=lambda row: int(row["_batch"])):
             sent = self._send(list(of_batch))
@@ -104,7 +109,7 @@ class Outbox:
         for row in read_commits(self._layout.commits, first, last):
             if row["event"] != "decided":
                 continue
-            facts = json.loads(row["body"])["tables"].get(self._sink.reads, {})
+            facts = json.loads(row["body"])["tables"].get(self._reads, {})
             count += facts.get("rows", 0)
             if places and count > limit:
                 break
@@ -113,7 +118,9 @@ class Outbox:
 
     def _send(self, rows: list[Row]) -> list[Row]:
         """The user's function over a batch; what it gives must be dictionaries."""
-        sent = list(self._sink.function(rows) or ())
+        if self._alert:
+            rows = list(events(self._alert, rows))
+        sent = list(self._sink.function(rows) or ()) if rows else []
         wrong = next((one for one in sent if not isinstance(one, dict)), None)
         if wrong is not None:
             raise OperationError(
@@ -124,7 +131,7 @@ class Outbox:
 
     def _rows(self, first: int, last: int) -> tuple[pa.Schema, Iterator[Row]]:
         """Kept rows that came (`_sign` 1) or were taken back (-1), in the order of the tape."""
-        folder = self._layout.register(self._sink.reads)
+        folder = self._layout.register(self._reads)
         with connect() as connection:
             if not register_table(connection, "r", folder, (first, last)):
                 return pa.schema([]), iter(())
