@@ -106,8 +106,8 @@ class TopicIntake:
                 self._publish(good)
             # What lies between the last message and the end are marks of transactions.
             for name, end in ends.items():
-                before = self.reached.next[name]
-                self.reached.next[name] = max(before, self._ending.bound(name, end))
+                stood = self.reached.next[name]
+                self.reached.next[name] = max(stood, self._ending.bound(name, end))
             self._stop_at_ends()
             self._tell_group()
             self._measure()
