@@ -238,12 +238,13 @@ class TopicIntake:
         messages = self._consumer.consume(
             self._limits.piece_records, timeout=self._settings.wait_seconds
         )
+        whole = self._kafka.ending is None
         good: list[Message] = []
         ends: dict[str, int] = {}
         for message in messages:
             error = message.error()
             if error is None:
-                if self._ending.keeps(label(partition_of(message)), message):
+                if whole or self._ending.keeps(label(partition_of(message)), message):
                     good.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 ends[label(partition_of(message))] = int(message.offset() or 0)
