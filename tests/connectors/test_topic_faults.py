@@ -208,3 +208,8 @@ def test_nothing_is_taken_at_the_ending_or_behind_it(
 def test_an_ending_at_the_beginning_is_refused() -> None:
     with pytest.raises(DeclarationError, match="would take nothing"):
         Kafka("trades", format="text", ending="earliest")
+
+
+def test_a_schema_with_a_message_of_its_own_is_refused_beside_meta() -> None:
+    with pytest.raises(DeclarationError, match="meta=True adds the column 'message'"):
+        Kafka("trades", schema="id string, message string", meta=True)

@@ -106,8 +106,8 @@ class TopicIntake:
                 self._publish(good)
             # What lies between the last message and the end are marks of transactions.
             for name, end in ends.items():
-                before = self.reached.next[name]
-                self.reached.next[name] = max(before, self._ending.bound(name, end))
+                stood = self.reached.next[name]
+                self.reached.next[name] = max(stood, self._ending.bound(name, end))
             self._stop_at_ends()
             self._tell_group()
             self._measure()
@@ -238,12 +238,13 @@ class TopicIntake:
         messages = self._consumer.consume(
             self._limits.piece_records, timeout=self._settings.wait_seconds
         )
+        whole = self._kafka.ending is None
         good: list[Message] = []
         ends: dict[str, int] = {}
         for message in messages:
             error = message.error()
             if error is None:
-                if self._ending.keeps(label(partition_of(message)), message):
+                if whole or self._ending.keeps(label(partition_of(message)), message):
                     good.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 ends[label(partition_of(message))] = int(message.offset() or 0)

@@ -30,16 +30,23 @@ def partition_of(message: Message) -> Partition:
 
 def by_size(messages: list[Message], limits: IntakeLimits) -> Iterator[list[Message]]:
     """Messages in order, as many as one piece may hold at a time."""
+    if sum(map(_size, messages)) <= limits.bytes_per_piece:
+        yield messages
+        return
     some: list[Message] = []
     size = 0
     for message in messages:
-        length = min(len(message.value() or b""), limits.record_bytes) + len(message.key() or b"")
+        length = min(_size(message), limits.record_bytes)
         if some and size + length > limits.bytes_per_piece:
             yield some
             some, size = [], 0
         some.append(message)
         size += length
     yield some
+
+
+def _size(message: Message) -> int:
+    return len(message) + len(message.key() or b"")
 
 
 def part_of(
@@ -54,7 +61,7 @@ def part_of(
     }
     kept = [(value or b"")[:limit_bytes] for value in values]
     offsets = np.fromiter((m.offset() for m in messages), np.int64, len(messages))
-    stamps = [message.timestamp() for message in messages]
+    stamps = (message.timestamp() for message in messages)
     moments = [stamp if kind else None for kind, stamp in stamps]  # kind 0: it has none
     facts = DeliveryPart(
         delivery=delivery,
