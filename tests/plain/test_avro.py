@@ -16,6 +16,8 @@ from typing import Any
 
 import fastavro
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tapeline import DeclarationError, Kafka, OperationError
 from tapeline.declare import parse_schema
@@ -178,6 +180,33 @@ def test_avro_on_a_topic_without_schemas_is_refused(tmp_path: Path) -> None:
         schemas_of(kafka, Settings(project=tmp_path), "p")
     with pytest.raises(DeclarationError, match="'schemas' are of Avro"):
         Kafka("t", schema="id string", schemas="x.avsc")
+
+
+EVERYTHING = schema(
+    id="string", price=MONEY, at=MOMENT, rate="double", many={"type": "array", "items": "long"},
+    named={"type": "map", "values": ["null", "bytes", "int"]}, ok="boolean",
+    clock={"type": "int", "logicalType": "time-millis"}, day={"type": "int", "logicalType": "date"},
+    uuid={"type": "string", "logicalType": "uuid"},
+)  # fmt: skip
+READER = AvroReader(OneSchema(json.dumps(EVERYTHING)), parse_schema("id string, ok int"))
+
+
+@given(st.binary(max_size=200))
+def test_whatever_comes_is_a_record_or_a_reason(noise: bytes) -> None:
+    for raw in (noise, b"\x02a" + noise, b"\x02a\x02\x01\x02" + noise):
+        try:
+            assert json.loads(READER.read(raw, None))["_retyped"] == {"ok": "boolean"}
+        except ValueError as error:
+            assert "not Avro of its schema" in str(error)  # noqa: PT017
+
+
+@given(st.binary(max_size=200), st.integers(0, 400), st.sampled_from(["null", "deflate"]))
+def test_a_damaged_container_is_refused_or_read(noise: bytes, place: int, codec: str) -> None:
+    whole = container(schema(id="string"), [{"id": "x"}] * 50, codec).getvalue()
+    try:
+        list(avro_records(io.BytesIO(whole[:place] + noise), 10**6, lambda _: None))
+    except ValueError as error:
+        assert str(error)  # noqa: PT017
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])

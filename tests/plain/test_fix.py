@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tapeline.run.formats.fix import trade_of
 from tapeline.run.intake.lines import Lines, lines_of
@@ -71,6 +73,22 @@ def test_a_message_sent_again_has_the_version_it_had() -> None:
     assert first["version"] == second["version"]
     later = trade_of(message({**FILL_44, 34: "8"}), remarks=False)
     assert later["version"] > first["version"]
+
+
+def test_fix_4_0_says_by_the_order_s_status_what_was_filled() -> None:
+    old = {tag: value for tag, value in FILL_42.items() if tag != 150}
+    assert action(old, "FIX.4.0") == "NEW"
+    assert action({**old, 39: "0"}, "FIX.4.0") is None
+
+
+@given(st.binary(max_size=300), st.integers(0, 250), st.booleans())
+def test_whatever_comes_is_a_trade_or_a_reason(noise: bytes, place: int, remarks: bool) -> None:
+    whole = message(FILL_44)
+    for raw in (noise, whole[:place] + noise + whole[place:], whole[:place] + noise):
+        try:
+            assert trade_of(raw, remarks=remarks).get("action") in (None, "NEW")
+        except ValueError as error:
+            assert str(error)  # noqa: PT017
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def _action(fields: Fields) -> str | None:
     """What a message does to a trade, if it is about one."""
     if fields.get(35) != EXECUTION_REPORT:
         return None
-    kind, old = fields.get(150, ""), fields.get(20, "0")
+    kind, old = fields.get(150) or fields.get(39, ""), fields.get(20, "0")  # 4.0 has no ExecType
     if old == STATUS:
         return None
     if old in OLD_CHANGES or kind in CHANGES:

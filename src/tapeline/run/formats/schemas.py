@@ -6,6 +6,7 @@ schema as registries have it: a zero byte, four bytes of the id, then the record
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from pathlib import Path
@@ -135,7 +136,9 @@ def schemas_of(connector: Files | Kafka, settings: Settings, pipeline: str) -> S
                 "'trade.avsc', or a folder of <id>.avsc, or set kafka.registry to the address of a "
                 "registry, such as 'http://127.0.0.1:8081'."
             )
-        return Registry(address, settings.home(pipeline) / "schemas")
+        # Ids are a registry's own: another one's schemas are kept elsewhere.
+        own = hashlib.sha256(address.encode()).hexdigest()[:12]
+        return Registry(address, settings.home(pipeline) / "schemas" / own)
     path = settings.within(connector.schemas)
     if path.is_dir():
         return ById(path, f"the folder '{connector.schemas}'")
