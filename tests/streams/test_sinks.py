@@ -41,7 +41,7 @@ from tests.kafka import consumed
 
 Make = Callable[..., str]
 Record = dict[str, Any]
-BATCHES = 24
+BATCHES = 16
 
 STEPS = """
 from pyspark.sql import DataFrame
@@ -291,15 +291,13 @@ def test_a_sink_whose_topic_is_missing_waits_and_holds_up_nobody(
     pipeline = sink_of_changes(shop.pipeline(), Kafka(f"{name}.later"), "waits")
     rows = Memory()
     delivering = shop.delivering(sink_of_rows(pipeline, rows), kafka=kafka(broker))
-    stop = threading.Event()
-    delivering.start(stop)
+    delivering.start()
     wait_for(lambda: len(rows.rows) == len(shop.oracle.rows))
     wait_for(lambda: "TOPIC_MISSING" in str(delivering.facts()["waits"]["problem"]))
     broker.make_topic(f"{name}.later", 1)
     wait_for(lambda: delivering.facts()["waits"]["lag_batches"] == 0)
     assert delivering.facts()["waits"]["problem"] is None
-    stop.set()
-    delivering.join()
+    delivering.end()
     delivering.close()
     assert messages(broker, f"{name}.later") == shop.oracle.changes
 
@@ -359,14 +357,12 @@ def test_a_broker_that_goes_and_comes_back_gets_everything_once(shop: Shop, tmp_
         for _ in range(4):
             one.advance(BATCHES)
         own.stop()
-        stop = threading.Event()
-        delivering.start(stop)
+        delivering.start()
         wait_for(lambda: "KAFKA" in str(delivering.facts()["notices"]["problem"]))
         assert delivering.facts()["notices"]["lag_batches"] > 0
         own.start()
         wait_for(lambda: delivering.facts()["notices"]["lag_batches"] == 0)
-        stop.set()
-        delivering.join()
+        delivering.end()
         delivering.close()
         assert messages(own, "notices") == shop.oracle.changes
     finally:

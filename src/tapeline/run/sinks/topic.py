@@ -22,7 +22,7 @@ from tapeline.errors import OperationError
 from tapeline.run.failpoints import reach
 from tapeline.run.sinks.outbox import Outgoing, Place
 from tapeline.run.sinks.outlet import FencedError, value_of
-from tapeline.run.topics.cluster import quiet, unreachable
+from tapeline.run.topics.cluster import quiet
 from tapeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -128,6 +128,7 @@ class TopicOutlet:
                 "group.id": self._name,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,  # how long the end of the topic is not said
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
             },
@@ -213,4 +214,8 @@ class TopicOutlet:
                     f"FENCED: another process ({owner}) delivers sink {self._sink} of these books. "
                     "This one has stopped delivering it: end one of the two, then start again."
                 )
-        return unreachable(error)
+        words = error.args[0].str() if error.args else str(error)
+        return OperationError(
+            f"KAFKA: {words}. It is tried again; see that the brokers of kafka.brokers run, and "
+            f"that this user may write to the topics {self._topic} and {self._places}."
+        )
