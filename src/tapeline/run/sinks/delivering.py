@@ -199,7 +199,8 @@ class Delivering:
 
 def outlet_of(plan: Plan, sink: Sink, settings: Settings, layout: Layout) -> Outlet:
     connector = sink.connector
+    place = PlaceFile(layout.sink(sink.name))
     if isinstance(connector, Kafka):
-        return TopicOutlet(connector, plan.name, sink.name, settings)
+        return TopicOutlet(connector, plan.name, sink.name, settings, place)
     folder = settings.within(connector.path) if hasattr(connector, "path") else layout.home
-    return simple_outlet(connector, sink.name, folder, PlaceFile(layout.sink(sink.name)))
+    return simple_outlet(connector, sink.name, folder, place)
