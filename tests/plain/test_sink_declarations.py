@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -83,6 +84,7 @@ def test_what_cannot_be_a_sink_is_refused_with_its_place() -> None:
         (Kafka("one", format="text"), of_rows, "as json or avro"),
         (Kafka("one", format="avro"), of_rows, "needs a schema file"),
         (Files("out/", format="text"), of_rows, "json, csv or parquet"),
+        (Files("landing/"), of_rows, "what leaves would come in again"),
         (object(), of_rows, "where nothing can go"),
         (Console(), of_changes, "as Changes, of a summary, but there is none"),
         (Console(), of_stream, "a summary annotated as Changes, or an alert"),
@@ -117,6 +119,22 @@ def test_a_plan_shows_where_rows_go(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     last = json.loads(done.stdout)[-1]
     assert (last["kind"], last["name"], last["reads"]) == ("sink", "notices", "rows, to topic out")
+
+
+def test_a_topic_that_a_source_may_match_is_no_sink() -> None:
+    pipeline = Pipeline("small")
+    pipeline.source("raw", Kafka(re.compile("trades.*"), schema="id string"))
+
+    @pipeline.table(key="id")
+    def rows(raw: Stream) -> object:
+        return raw
+
+    @pipeline.sink(Kafka("trades.out"))
+    def out(rows: Rows) -> Rows:
+        return rows
+
+    with pytest.raises(DeclarationError, match=r"out\(\) goes where the source 'raw' takes from"):
+        resolve(pipeline)
 
 
 def test_a_name_is_taken_once() -> None:

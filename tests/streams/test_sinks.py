@@ -20,6 +20,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tapeline import (
     Alerts,
@@ -55,7 +56,7 @@ from tests.kafka import consumed
 
 Make = Callable[..., str]
 Record = dict[str, Any]
-BATCHES = 24
+BATCHES = 16
 
 STEPS = """
 from pyspark.sql import DataFrame
@@ -347,6 +348,30 @@ def test_a_topic_gets_every_change_once_and_the_next_run_goes_on(
         assert messages(broker, name) == expected
 
 
+def test_a_message_carries_its_key_and_headers(shop: Shop, broker: Broker, topic: Make) -> None:
+    name = topic(2)
+    pipeline = shop.pipeline()
+
+    @pipeline.sink(Kafka(name))
+    def labelled(totals: Changes) -> Changes:
+        return [{**one, "_headers": {"cause": one["_cause"]}} for one in totals]
+
+    send_all(shop.delivering(pipeline, kafka=kafka(broker)))
+    options = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "labels"}
+    consumer = Consumer({**options, "isolation.level": "read_committed"})
+    consumer.assign([TopicPartition(name, part, OFFSET_BEGINNING) for part in range(2)])
+    found = [consumer.poll(60) for _ in shop.oracle.changes]
+    consumer.close()
+    where: dict[bytes, set[int]] = defaultdict(set)
+    for message in found:
+        value = json.loads(message.value())
+        assert message.key() == value["item"].encode()
+        assert message.headers() == [("cause", value["_cause"].encode())]
+        assert not {"_key", "_headers"} & value.keys()
+        where[message.key()].add(message.partition())
+    assert [len(parts) for parts in where.values()] == [1, 1, 1]  # a key stays in order
+
+
 def test_the_older_of_two_processes_is_fenced_and_says_so(
     shop: Shop, broker: Broker, topic: Make
 ) -> None:
@@ -379,6 +404,23 @@ def test_a_sink_of_other_books_is_refused_before_anybody_is_fenced(
     assert messages(broker, name) == shop.oracle.changes
 
 
+def test_a_cluster_that_has_lost_the_place_does_not_get_everything_again(
+    shop: Shop, broker: Broker, topic: Make
+) -> None:
+    name = topic(1)
+    pipeline = sink_of_changes(shop.pipeline(), Kafka(name), "lost")
+    noted = shop.trial.books.layout.sink("lost")
+    noted.parent.mkdir(exist_ok=True)
+    outbox = shop.delivering(pipeline, kafka=kafka(broker)).deliverers[0]._outbox
+    noted.write_text(json.dumps({"batch": 5, "hash": outbox.hash_of(5)}))
+    with pytest.raises(OperationError, match="PLACE_LOST: sink lost was delivered through batch 5"):
+        shop.delivering(pipeline, kafka=kafka(broker)).finish(threading.Event())
+    for sinks in (SinkSettings(on_other_books="go_on"), SinkSettings()):
+        send_all(shop.delivering(pipeline, kafka=kafka(broker), sinks=sinks))
+        expected = [one for one in shop.oracle.changes if one["_batch"] > 5]
+        assert messages(broker, name) == expected
+
+
 def test_a_sink_whose_topic_is_missing_waits_and_holds_up_nobody(
     shop: Shop, broker: Broker, topic: Make
 ) -> None:
@@ -386,15 +428,13 @@ def test_a_sink_whose_topic_is_missing_waits_and_holds_up_nobody(
     pipeline = sink_of_changes(shop.pipeline(), Kafka(f"{name}.later"), "waits")
     rows = Memory()
     delivering = shop.delivering(sink_of_rows(pipeline, rows), kafka=kafka(broker))
-    stop = threading.Event()
-    delivering.start(stop)
+    delivering.start()
     wait_for(lambda: len(rows.rows) == len(shop.oracle.rows))
     wait_for(lambda: "TOPIC_MISSING" in str(delivering.facts()["waits"]["problem"]))
     broker.make_topic(f"{name}.later", 1)
     wait_for(lambda: delivering.facts()["waits"]["lag_batches"] == 0)
     assert delivering.facts()["waits"]["problem"] is None
-    stop.set()
-    delivering.join()
+    delivering.end()
     delivering.close()
     assert messages(broker, f"{name}.later") == shop.oracle.changes
 
@@ -454,14 +494,12 @@ def test_a_broker_that_goes_and_comes_back_gets_everything_once(shop: Shop, tmp_
         for _ in range(4):
             one.advance(BATCHES)
         own.stop()
-        stop = threading.Event()
-        delivering.start(stop)
+        delivering.start()
         wait_for(lambda: "KAFKA" in str(delivering.facts()["notices"]["problem"]))
         assert delivering.facts()["notices"]["lag_batches"] > 0
         own.start()
         wait_for(lambda: delivering.facts()["notices"]["lag_batches"] == 0)
-        stop.set()
-        delivering.join()
+        delivering.end()
         delivering.close()
         assert messages(own, "notices") == shop.oracle.changes
     finally:

@@ -141,6 +141,21 @@ def _check_sink(pipeline: Pipeline, sink: Sink) -> None:
         ) from None
     except DeclarationError as error:
         raise DeclarationError(f"{sink.where}: {error}") from None
+    for source in pipeline.sources.values():
+        if _reads_back(source.connector, sink.connector):
+            raise DeclarationError(
+                f"{sink.where}: {sink.name}() goes where the source '{source.name}' takes from: "
+                "what leaves would come in again, for ever. Send it elsewhere."
+            )
+
+
+def _reads_back(source: Any, sink: Any) -> bool:
+    """Whether a source would take what a sink sends."""
+    topics = getattr(sink, "names", ())
+    if topics and hasattr(source, "names"):
+        named = {name.partition("/")[0] for name in source.names}
+        return topics[0] in named or bool(source.chooses(topics[0], 0))
+    return bool(getattr(sink, "path", None) == source.path)
 
 
 def _check_table(pipeline: Pipeline, table: Table) -> None:

@@ -190,7 +190,7 @@ class Runner:
         """Run until stopped; the flow advances with the tape, or by aligned ticks."""
         intake = threading.Thread(target=self.taking.go_on, args=(self._stop,), daemon=True)
         intake.start()
-        self.delivering.start(self._stop)
+        self.delivering.start()
         deadline = time.monotonic() + seconds if seconds else None
         ticks = Ticks.starting(every, self._clock()) if every else None
         queries: dict[str, StreamingQuery] = {}
@@ -208,11 +208,11 @@ class Runner:
         finally:
             self._stop.set()
             intake.join()
-            self.delivering.join()
             # Between batches: stopping a query interrupts the Spark jobs of the one at work.
             with self._working:
                 for query in queries.values():
                     query.stop()
+            self.delivering.end()
             self.taking.settle()
             self._say(running=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +20,10 @@ from tapeline.run.supervisor import Supervisor
 from tapeline.settings import Settings
 
 PAUSE_SECONDS = 0.05
+# At the end of a run what is published still leaves, as far as that goes in a few seconds.
+LAST_SECONDS = 5.0
 # Beyond this a thread that waits for a cluster is left to itself: what it holds is not committed.
-END_SECONDS = 30.0
+JOIN_SECONDS = 30.0
 
 
 class Deliverer:
@@ -106,6 +109,7 @@ class Delivering:
         self._supervisor = supervisor
         self._published = published
         self._threads: list[threading.Thread] = []
+        self._end = threading.Event()
         layout = Layout(settings.home(plan.name))
         self.deliverers = [
             Deliverer(
@@ -118,18 +122,33 @@ class Delivering:
             for sink in plan.pipeline.sinks.values()
         ]
 
-    def start(self, stop: threading.Event) -> None:
-        for one in self.deliverers:
-            name = f"sink {one.sink.name}"
-            self._threads.append(
-                threading.Thread(target=self._go_on, args=(one, stop), name=name, daemon=True)
+    def start(self) -> None:
+        self._end.clear()
+        self._threads = [
+            threading.Thread(
+                target=self._go_on, args=(one,), name=f"sink {one.sink.name}", daemon=True
             )
-            self._threads[-1].start()
-
-    def join(self) -> None:
+            for one in self.deliverers
+        ]
         for thread in self._threads:
-            thread.join(END_SECONDS)
-        self._threads = []
+            thread.start()
+
+    def end(self) -> None:
+        """Let what is published leave where nothing stands in the way, then end the threads."""
+        deadline = time.monotonic() + LAST_SECONDS
+        while self._busy() and time.monotonic() < deadline:
+            time.sleep(PAUSE_SECONDS)
+        self._end.set()
+        for thread in self._threads:
+            thread.join(JOIN_SECONDS)
+
+    def _busy(self) -> bool:
+        """Whether a sink that works has something to send."""
+        published = self._published()
+        return any(
+            one.problem is None and (one.reached is None or one.reached < published)
+            for one in self.deliverers
+        )
 
     def finish(self, stop: threading.Event) -> None:
         """Send all there is, once; what stands in the way of a sink is raised after the others."""
@@ -155,11 +174,11 @@ class Delivering:
         published = self._published()
         return {one.sink.name: one.facts(published) for one in self.deliverers}
 
-    def _go_on(self, one: Deliverer, stop: threading.Event) -> None:
+    def _go_on(self, one: Deliverer) -> None:
         part = f"sink {one.sink.name}"
-        while not stop.is_set():
+        while not self._end.is_set():
             if not self._supervisor.may_try(part):
-                stop.wait(PAUSE_SECONDS)
+                self._end.wait(PAUSE_SECONDS)
                 continue
             try:
                 busy = one.advance(self._published())
@@ -175,12 +194,13 @@ class Delivering:
                 one.problem = str(failed.error)
                 continue
             if not busy:
-                stop.wait(PAUSE_SECONDS)
+                self._end.wait(PAUSE_SECONDS)
 
 
 def outlet_of(plan: Plan, sink: Sink, settings: Settings, layout: Layout) -> Outlet:
     connector = sink.connector
+    place = PlaceFile(layout.sink(sink.name))
     if isinstance(connector, Kafka):
-        return TopicOutlet(connector, plan.name, sink.name, settings)
+        return TopicOutlet(connector, plan.name, sink.name, settings, place)
     folder = settings.within(connector.path) if hasattr(connector, "path") else layout.home
-    return simple_outlet(connector, sink.name, folder, PlaceFile(layout.sink(sink.name)))
+    return simple_outlet(connector, sink.name, folder, place)

@@ -21,8 +21,8 @@ from tapeline.connect.kafka import Kafka, client_options
 from tapeline.errors import OperationError
 from tapeline.run.failpoints import reach
 from tapeline.run.sinks.outbox import Outgoing, Place
-from tapeline.run.sinks.outlet import FencedError, value_of
-from tapeline.run.topics.cluster import quiet, unreachable
+from tapeline.run.sinks.outlet import FencedError, PlaceFile, value_of
+from tapeline.run.topics.cluster import quiet
 from tapeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 # Of the places, the newest are looked at first.
 NEWEST_PLACES = 1_000
+# So long a process that was killed in a transaction holds up readers, unless it starts before.
+TRANSACTION_MILLISECONDS = 60_000
+QUEUE_MESSAGES, QUEUE_KILOBYTES = 100_000, 64 * 1024
 QUEUE_WAIT_SECONDS = 0.1
 NEW_TOPIC_SECONDS = 0.1
 
@@ -37,12 +40,16 @@ NEW_TOPIC_SECONDS = 0.1
 class TopicOutlet:
     """One sink's topic, in transactions under the name of pipeline and sink."""
 
-    def __init__(self, kafka: Kafka, pipeline: str, sink: str, settings: Settings) -> None:
+    def __init__(
+        self, kafka: Kafka, pipeline: str, sink: str, settings: Settings, noted: PlaceFile
+    ) -> None:
         self._topic = kafka.names[0]
         self._places = f"tapeline.{pipeline}.delivered"
         self._sink = sink
         self._encode = encoder_of(kafka, settings.within(Path()))
         self._patience = settings.sinks.answer_seconds
+        self._go_on = settings.sinks.on_other_books == "go_on"
+        self._noted = noted  # the same place in the books' folder, a moment later
         self._common = client_options(settings.kafka)
         self._name = f"tapeline.{pipeline}.{sink}"
         self._owner = f"{socket.gethostname()}, process {os.getpid()}, {uuid4().hex[:8]}"
@@ -54,17 +61,19 @@ class TopicOutlet:
         self.close()
         try:
             self._find_topics()
-            check(self._recorded()[0])  # before anybody is fenced
+            check(self._place())  # before anybody is fenced
             options = {
                 **self._common,
                 "transactional.id": self._name,
                 "linger.ms": 5,
                 "compression.type": "lz4",
-                "queue.buffering.max.messages": 100_000,
+                "transaction.timeout.ms": TRANSACTION_MILLISECONDS,
+                "queue.buffering.max.messages": QUEUE_MESSAGES,
+                "queue.buffering.max.kbytes": QUEUE_KILOBYTES,
             }
             producer = Producer(options, logger=quiet)
             producer.init_transactions(self._patience)
-            place, _ = self._recorded()
+            place = self._place()
             check(place)  # somebody else may have delivered meanwhile
             self._producer = producer
             producer.begin_transaction()
@@ -89,6 +98,7 @@ class TopicOutlet:
             reach("sink_sent")
             self._producer.commit_transaction(self._patience)
             reach("sink_committed")
+            self._noted.write(batches[-1].place)
         except KafkaException as error:
             raise self._said(error) from None
 
@@ -118,6 +128,21 @@ class TopicOutlet:
         said = json.dumps({**vars(place), "by": self._owner})
         self._produce(self._places, said.encode(), {"_key": self._sink})
 
+    def _place(self) -> Place:
+        """The place that the cluster keeps. One that it has lost would send everything again."""
+        place, _ = self._recorded()
+        noted = self._noted.read()
+        if place.batch >= noted.batch:
+            return place
+        if self._go_on:
+            return noted
+        raise OperationError(
+            f"PLACE_LOST: sink {self._sink} was delivered through batch {noted.batch}, but topic "
+            f"{self._places} knows only batch {place.batch}: another cluster, or the topic was "
+            "removed. Give the sink another name to send everything, or set sinks.on_other_books "
+            "= 'go_on' to send what comes behind it."
+        )
+
     def _recorded(self) -> tuple[Place, str | None]:
         """The place of the last transaction that was committed, and whose that was."""
         from confluent_kafka import Consumer, TopicPartition
@@ -128,6 +153,7 @@ class TopicOutlet:
                 "group.id": self._name,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,  # how long the end of the topic is not said
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
             },
@@ -213,4 +239,8 @@ class TopicOutlet:
                     f"FENCED: another process ({owner}) delivers sink {self._sink} of these books. "
                     "This one has stopped delivering it: end one of the two, then start again."
                 )
-        return unreachable(error)
+        words = error.args[0].str() if error.args else str(error)
+        return OperationError(
+            f"KAFKA: {words}. It is tried again; see that the brokers of kafka.brokers run, and "
+            f"that this user may write to the topics {self._topic} and {self._places}."
+        )
