@@ -11,10 +11,12 @@ import json
 import time
 from pathlib import Path
 
+from benchmarks.kafka_questions import KAFKA_QUESTIONS
 from benchmarks.machine import facts
-from benchmarks.scenarios import QUESTIONS
+from benchmarks.scenarios import QUESTIONS as BOOKS_QUESTIONS
 from benchmarks.table import write_table
 
+QUESTIONS = {**BOOKS_QUESTIONS, **KAFKA_QUESTIONS}
 RESULTS = Path(__file__).parent / "results"
 SHORT = {"micro_batch": (0.5, 1), "live_latency": (0.3, 1), "catch_up": (0.1, 1)}
 ALL = {
@@ -31,6 +33,8 @@ ALL = {
     "serve_load": (1.0, 1),
     "serve_page": (1.0, 3),
     "to_the_browser": (1.0, 1),
+    "kafka_ingest": (1.0, 3),
+    "kafka_latency": (1.0, 3),
 }
 
 

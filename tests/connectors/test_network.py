@@ -87,7 +87,7 @@ def test_a_bad_line_neither_loses_nor_doubles_a_message(
 ) -> None:
     """Fault 57, each on 3,000 messages of 2 partitions: ten cuts in the middle of fetches; two
     seconds of delay in each direction; connections that stay open and carry nothing more, which
-    the next question to the cluster finds out within half a minute."""
+    the next questions to the cluster find out within a minute."""
     broker, proxy = line
     broker.make_topic(fault, 2)
     sent = [f"{fault} {number}" for number in range(3_000)]
