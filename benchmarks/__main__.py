@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import scenarios, workloads
+from benchmarks import kafka_questions, scenarios, workloads
 from benchmarks.machine import facts
 from benchmarks.table import write_table
 
@@ -39,13 +39,17 @@ ALL = {
     "chart_clients": (1.0, 1),
     "to_the_browser": (1.0, 1),
     "set_up": (1.0, 1),
+    "kafka_ingest": (1.0, 3),
+    "kafka_latency": (1.0, 3),
+    "kafka_delivery": (1.0, 3),
 }
 
 
 def question_of(name: str) -> Callable[[float, int], scenarios.Facts]:
     """The function of a question's name."""
     found: Callable[[float, int], scenarios.Facts]
-    found = getattr(scenarios, name, None) or getattr(workloads, name)
+    rooms = (scenarios, workloads, kafka_questions)
+    found = next(getattr(room, name) for room in rooms if hasattr(room, name))
     return found
 
 

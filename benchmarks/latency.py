@@ -132,7 +132,7 @@ def measure(
     sender = threading.Thread(target=send, args=(made.files, drop, sents, stop), daemon=True)
     sender.start()
     try:
-        _watch(latency, read_total, sents[-1].due + drain_seconds)
+        watch(latency, read_total, sents[-1].due + drain_seconds)
     finally:
         latency.ended = time.monotonic()
         stop.set()
@@ -140,7 +140,8 @@ def measure(
     return latency
 
 
-def _watch(latency: Latency, read_total: Callable[[], int], until: float) -> None:
+def watch(latency: Latency, read_total: Callable[[], int], until: float) -> None:
+    """Read the total again and again until the last file is counted, or the time is up."""
     waiting = 0
     while waiting < len(latency.files) and time.monotonic() < until:
         started = time.monotonic()

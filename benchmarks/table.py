@@ -79,6 +79,15 @@ BARS = {
     ],
     "serve_page": [("cold_seconds", "s of server time, the first time", "below 1")],
     "to_the_browser": [("p50_seconds", "s from the rename to the number in the browser", "-")],
+    "kafka_ingest": [
+        ("ratio", "of the rate of Spark's bare stream, Kafka to Delta", "at least 0.8")
+    ],
+    "kafka_latency": [
+        ("p50_seconds", "s from the acknowledgement to the number, median", "0.8"),
+        ("p99_seconds", "s from the acknowledgement to the number, 99 of 100", "2"),
+        ("times_lower_than_tuned", "times lower than by hand, tuned", "-"),
+    ],
+    "kafka_delivery": [("ratio", "of the rate of Spark's at-least-once sink", "at least 0.5")],
     "soak": [("drift", "last hundred batches against the second", "at most 1.1")],
 }
 

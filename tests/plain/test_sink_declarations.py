@@ -201,19 +201,18 @@ def test_what_cannot_be_an_alert_is_refused_with_its_place() -> None:
     def of_each(rows: Each) -> bool:
         return bool(rows)
 
+    def declare(function: Any, severity: Any) -> None:
+        pipeline = small()
+        pipeline.alert(severity)(function)
+        resolve(pipeline)
+
     for function, severity, words in (
         (of_rows, "warning", "annotated as Each"),
         (of_nothing, "warning", "neither a table nor a summary"),
         (of_each, "loud", "'loud' is no severity"),
     ):
-        pipeline = small()
-
-        def declare(pipeline: Pipeline = pipeline) -> None:
-            pipeline.alert(severity)(function)  # type: ignore[arg-type]
-            resolve(pipeline)
-
         with pytest.raises(DeclarationError, match=rf"test_sink_declarations.py:\d+: .*{words}"):
-            declare()
+            declare(function, severity)
 
 
 def test_a_sink_of_an_alert_that_is_not_declared_is_refused() -> None:

@@ -21,12 +21,13 @@ from tapeline.connect.kafka import Kafka, client_options, moment_of
 from tapeline.run.intake.deliveries import IntakeLimits
 from tapeline.run.intake.pieces import Part, PieceFacts
 from tapeline.run.intake.shelf import Shelf
-from tapeline.run.topics.cluster import Bounds, Cluster, Partition, label, quiet, unreachable
+from tapeline.run.topics.cluster import Bounds, Cluster, Partition, label, quiet
 from tapeline.run.topics.ending import Ending
 from tapeline.run.topics.lag import Lag
 from tapeline.run.topics.losses import Owner, find_loss
 from tapeline.run.topics.messages import by_size, part_of, partition_of
 from tapeline.run.topics.reached import Reached
+from tapeline.run.topics.trouble import in_words
 from tapeline.settings import KafkaSettings
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class TopicIntake:
         self._shelf = Shelf(home)
         self._turn = threading.Lock()
         self._consumer: Consumer | None = None
-        self._cluster = Cluster(client_options(settings), kafka)
+        self._cluster = Cluster(settings, kafka)
         self._sound = False  # what is in memory agrees with what is on disk
         self._ends: dict[str, int] = {}  # where partitions ended when they were last looked at
         self._identities: dict[Partition, str] = {}
@@ -101,7 +102,7 @@ class TopicIntake:
                 self._look()
                 good, ends = self._fetch()
             except KafkaException as error:
-                raise unreachable(error) from None
+                raise in_words(error) from None
             if good:
                 self._publish(good)
             # What lies between the last message and the end are marks of transactions.
@@ -172,7 +173,7 @@ class TopicIntake:
 
         if self._consumer is None:
             self._consumer = Consumer(dict(self._options), logger=quiet)
-        found = self._cluster.partitions(self._consumer)
+        found = self._cluster.partitions()
         bounds = {one: self._cluster.bounds(self._consumer, one) for one in found}
         for partition, identity in found.items():
             self._refuse_loss(partition, identity, bounds[partition])
