@@ -16,8 +16,8 @@ help: ## Show this list
 setup: ## Make .venv and .jars (minutes the first time, a blink after)
 	@bash scripts/setup.sh
 
-demo: setup ## Run the demo; SECONDS=60 for a longer or shorter one
-	@.venv/bin/tapeline demo $(if $(SECONDS),--seconds $(SECONDS))
+demo: setup ## Run the demo; SECONDS=60 for a longer or shorter one, KAFKA=1 through a broker
+	@.venv/bin/tapeline demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(KAFKA),--kafka)
 
 test: setup ## Run the tests; ARGS="-k quarantine" is passed to pytest
 	@bash scripts/browser.sh

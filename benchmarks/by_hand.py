@@ -29,8 +29,10 @@ from benchmarks.spark_peer import (
     SUM,
     TRADE,
     Reference,
+    connector_jars,
     good_trades,
     lines_of,
+    lines_of_topic,
     session,
     window_sums,
 )
@@ -57,6 +59,8 @@ class ByHand:
         self.drop: Path = asked.drop.resolve()
         self.watermark: str = asked.watermark
         self.files_per_batch: int | None = asked.files_per_batch
+        self.brokers: str | None = asked.brokers
+        self.topic: str | None = asked.topic
         self.reference = Reference(spark, asked.reference or self.drop.parent / "reference")
         self.gold_changed = threading.Event()
         for table, schema in (
@@ -73,6 +77,9 @@ class ByHand:
     def _bronze(self) -> StreamingQuery:
         from pyspark.sql import functions as F
 
+        if self.topic:
+            lines = lines_of_topic(self.spark.readStream, self.brokers, self.topic)
+            return self._append(lines.withColumn("arrived_at", F.current_timestamp()), "bronze")
         reader = self.spark.readStream
         if self.files_per_batch:
             reader = reader.option("maxFilesPerTrigger", self.files_per_batch)
@@ -152,11 +159,15 @@ def main() -> None:
     parser.add_argument("--watermark", default="2 days")
     parser.add_argument("--files-per-batch", type=int)
     parser.add_argument("--until-trades", type=int)
+    parser.add_argument("--topic", help="in place of the drop folder")
+    parser.add_argument("--brokers", help="where the topic is")
     asked = parser.parse_args()
     told = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
-    state = STATE_IN_MEMORY if asked.state_in_memory else {}
-    spark = session("by-hand", asked.root / "work", asked.tuned, **state)
+    more = STATE_IN_MEMORY if asked.state_in_memory else {}
+    if asked.topic:
+        more |= connector_jars()
+    spark = session("by-hand", asked.root / "work", asked.tuned, **more)
     pipeline = ByHand(spark, asked)
     queries = pipeline.start()
     ready = seconds_since_start()

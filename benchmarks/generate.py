@@ -48,6 +48,7 @@ SHAPES = {
     "history": Shape(200_000, days=21, lines_per_file=10_000),
     "hundred_days": Shape(20_000, days=101, lines_per_file=10_000),
     "backlog": Shape(200_000, days=114, lines_per_file=50_000),
+    "large_batches": Shape(400_000, lines_per_file=20_000),
     "day1": Shape(200_000, lines_per_file=10_000),
 }
 

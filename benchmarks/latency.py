@@ -79,6 +79,11 @@ class Latency:
         }
 
 
+def steady(files: int, trades_per_second: float = TRADES_PER_SECOND) -> list[float]:
+    """When each of so many files is due."""
+    return [place * LINES_PER_FILE / trades_per_second for place in range(files)]
+
+
 def send(
     paths: Sequence[Path], drop: Path, sents: Sequence[Sent], stop: threading.Event | None = None
 ) -> None:
@@ -104,27 +109,30 @@ def measure(
     drop: Path,
     read_total: Callable[[], int],
     warm_up: int = 40,
-    trades_per_second: float = TRADES_PER_SECOND,
+    due_seconds: Sequence[float] = (),
     drain_seconds: float = 120.0,
 ) -> Latency:
     """Send an input's files at a pace and watch the total until the last one is counted.
 
-    `warm_up` files are sent at the same pace and left out of the figures. Reading ends
-    `drain_seconds` after the last file, whatever was seen by then.
+    Each file is due at its second of `due_seconds`, by default at 400 trades a second. `warm_up`
+    files are sent at the same pace and left out of the figures. Reading ends `drain_seconds` after
+    the last file, whatever was seen by then.
     """
     if not made.cumulative:
         raise ValueError(f"{made.folder} has corrections: its totals after each file are unknown")
     if warm_up >= len(made.files):
         raise ValueError(f"{len(made.files)} files are not enough for {warm_up} of warm-up")
-    every = LINES_PER_FILE / trades_per_second
+    due_seconds = due_seconds or steady(len(made.files))
     begin = time.monotonic() + 0.5
-    sents = [Sent(total, begin + place * every) for place, total in enumerate(made.cumulative)]
+    sents = [
+        Sent(total, begin + due) for total, due in zip(made.cumulative, due_seconds, strict=True)
+    ]
     latency = Latency(sents, warm_up)
     stop = threading.Event()
     sender = threading.Thread(target=send, args=(made.files, drop, sents, stop), daemon=True)
     sender.start()
     try:
-        _watch(latency, read_total, sents[-1].due + drain_seconds)
+        watch(latency, read_total, sents[-1].due + drain_seconds)
     finally:
         latency.ended = time.monotonic()
         stop.set()
@@ -132,7 +140,8 @@ def measure(
     return latency
 
 
-def _watch(latency: Latency, read_total: Callable[[], int], until: float) -> None:
+def watch(latency: Latency, read_total: Callable[[], int], until: float) -> None:
+    """Read the total again and again until the last file is counted, or the time is up."""
     waiting = 0
     while waiting < len(latency.files) and time.monotonic() < until:
         started = time.monotonic()

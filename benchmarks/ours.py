@@ -5,6 +5,7 @@ python -m benchmarks.ours live --root DIR --reference DIR          # drop into D
 python -m benchmarks.ours batches --root DIR --drop DIR --reference DIR --batches 60
 python -m benchmarks.ours history --root DIR --drop DIR --reference DIR --days 1
 python -m benchmarks.ours grow --root DIR --drop DIR --reference DIR
+python -m benchmarks.ours ages --root DIR --drop DIR --reference DIR --batches 300
 python -m benchmarks.ours soak --root DIR --drop DIR --reference DIR --batches 5000
 python -m benchmarks.ours reach --root DIR --reference DIR --batches 8  # after a kill
 """
@@ -20,7 +21,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from datetime import datetime, timedelta
+from itertools import cycle, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,11 +33,14 @@ from benchmarks import sums
 from benchmarks.latency import percentile
 from benchmarks.measure import seconds_since_start
 from tapeline.books import Books
+from tapeline.books.commits import read_commits
 from tapeline.plan import Plan, load_pipeline, resolve
 from tapeline.run.runner import Runner
 from tapeline.settings import Settings, load_settings
 from tapeline.testing import Trial
 from tapeline.trades.reference import write_reference
+from tapeline.watch.audit import audit
+from tapeline.watch.history import why
 from tapeline.watch.housekeeping import tidy
 
 LINES_PER_BATCH = 200
@@ -144,13 +149,14 @@ def groups(drop: Path, size: int) -> Iterator[list[bytes]]:
 
 
 def batches(asked: argparse.Namespace) -> None:
-    """The flow's micro-batch alone, 200 new trades each."""
+    """The flow's micro-batch alone, so many new trades each, and what it costs to find none."""
     plan, _ = project(asked)
     trial = Trial(plan.pipeline, asked.root)
     tracker = trial.flow._session.sparkContext.statusTracker()
     flow_ms: list[float] = []
     jobs = 0
-    for lines in groups(asked.drop, LINES_PER_BATCH):
+    forked = forked_seconds()
+    for lines in groups(asked.drop, asked.lines):
         trial.put("raw_trades", lines)
         jobs = max(tracker.getJobIdsForGroup(None), default=0)
         started = time.perf_counter()
@@ -160,14 +166,66 @@ def batches(asked: argparse.Namespace) -> None:
         if len(flow_ms) == asked.warm_up + asked.batches:
             break
     measured = flow_ms[asked.warm_up :]
+    forked = forked_seconds() - forked
+    last = max(tracker.getJobIdsForGroup(None))
+    empty_ms = [timed(trial.flow.advance) for _ in range(50)]
     say(
         "done",
+        empty_ms_p50=round(median(empty_ms), 3),
+        empty_spark_jobs=max(tracker.getJobIdsForGroup(None)) - last,
+        forked_cpu_seconds=round(forked, 3),
         batches=len(measured),
         flow_ms_p50=round(median(measured), 1),
         flow_ms_p95=round(percentile(measured, 95), 1),
         spark_jobs=jobs,
         flow_ms=[round(one, 1) for one in flow_ms],
     )
+
+
+def forked_seconds() -> float:
+    """Processor seconds of processes that this one and its Java started and that have ended."""
+    tree = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    return sum(t.children_user + t.children_system for t in (one.cpu_times() for one in tree))
+
+
+# The ages of the one late trade in a batch; None: every trade is of now.
+AGES = {"none": None, "1h": 1 / 24, "1d": 1.0, "30d": 30.0, "365d": 365.0}
+
+
+def ages(asked: argparse.Namespace) -> None:
+    """Batches of 200 whose last trade is of another time, the ages by turns."""
+    write_reference(asked.root / "reference", years=(2024, 2026))  # the oldest settle in 2024
+    plan, _ = project(asked)
+    trial = Trial(plan.pipeline, asked.root)
+    flow_ms: dict[str, list[float]] = {name: [] for name in AGES}
+    sent = 0
+    turns = cycle(AGES)
+    for number, lines in enumerate(groups(asked.drop, LINES_PER_BATCH)):
+        age = next(turns)
+        trial.put("raw_trades", aged(lines, AGES[age]))
+        sent += len(lines)
+        took = timed(trial.flow.advance)
+        if number >= asked.warm_up:
+            flow_ms[age].append(took)
+        if number + 1 == asked.warm_up + asked.batches:
+            break
+    rows = summary_rows(Books(plan, trial.settings.home(plan.name)))
+    say(
+        "done",
+        sent=sent,
+        trades=sums.trades(rows),
+        windows=len(rows),
+        flow_ms_p50={age: round(median(times), 1) for age, times in flow_ms.items()},
+    )
+
+
+def aged(lines: list[bytes], days: float | None) -> list[bytes]:
+    """The lines with the last one so many days older."""
+    if days is None:
+        return lines
+    record = json.loads(lines[-1])
+    moment = datetime.fromisoformat(record["traded_at"]) - timedelta(days=days)
+    return [*lines[:-1], json.dumps({**record, "traded_at": moment.isoformat()}).encode()]
 
 
 def history(asked: argparse.Namespace) -> None:
@@ -180,12 +238,35 @@ def history(asked: argparse.Namespace) -> None:
     with Runner(plan, settings) as runner:
         runner.run_once()
         loaded = runner.flow.published_batch
+    questions = asked_of(Books(plan, settings.home(plan.name)), audits=True)
     live_folder = asked.root / "live"
     link_files(days[-1], live_folder)
     trial = Trial(plan.pipeline, asked.root)
     found = live_batches(trial, groups(live_folder, LINES_PER_BATCH), asked)
     keys = len(trial.flow.memories["trades"].identity or ())
-    say("done", days=asked.days, loaded_batches=loaded, keys=keys, **found)
+    say("done", days=asked.days, loaded_batches=loaded, keys=keys, **found, **questions)
+
+
+def asked_of(books: Books, audits: bool = False) -> dict[str, Any]:
+    """Milliseconds of what people ask, each the median of five; an audit is asked once."""
+    rows = books.read("trade_summary")
+    commits = read_commits(books.layout.commits)
+    middle = commits[len(commits) // 2]["at"]
+    middle_row = rows.slice(rows.num_rows // 2, 1).to_pylist()[0]
+    key = [str(middle_row[name]) for name in ("window_start", "terminal", "currency")]
+    asked: dict[str, Callable[[], object]] = {
+        "report": lambda: books.read("trade_summary"),
+        "as_reported": lambda: books.read("trade_summary", middle),
+        "why": lambda: why(books, "trade_summary", key, 20),
+    }
+    found = {f"{n}_ms": round(median(timed(f) for _ in range(5)), 1) for n, f in asked.items()}
+    if audits:
+        found["audit_full_ms"] = round(timed(lambda: audit(books, full=True)), 1)
+    return {
+        "windows": rows.num_rows,
+        "revisions": len(why(books, "trade_summary", key, 0)),
+        **found,
+    }
 
 
 def grow(asked: argparse.Namespace) -> None:
@@ -201,6 +282,7 @@ def grow(asked: argparse.Namespace) -> None:
         trial = Trial(plan.pipeline, asked.root)
         steps[-1] |= {"days": last, **live_batches(trial, lines, asked)}
         trial.close()
+        steps[-1] |= asked_of(Books(plan, settings.home(plan.name)))
         say("step", **steps[-1])
     worked_off(days[-1], plan, settings)  # the whole last day: what came already is a repeat
     rows = summary_rows(Books(plan, settings.home(plan.name)))
@@ -298,7 +380,7 @@ def tidy_all(trial: Trial, settings: Settings) -> None:
         tape.tidy(settings.housekeeping, flown=True)
 
 
-def timed(work: Callable[[], None]) -> float:
+def timed(work: Callable[[], object]) -> float:
     started = time.perf_counter()
     work()
     return (time.perf_counter() - started) * 1000
@@ -339,6 +421,7 @@ WORK = {
     "batches": batches,
     "history": history,
     "grow": grow,
+    "ages": ages,
     "soak": soak,
     "reach": reach,
 }

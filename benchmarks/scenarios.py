@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -81,7 +81,7 @@ def micro_batch(scale: float, rounds: int) -> Facts:
     return {
         "unit": "ms, median of a batch",
         **found,
-        "ratio": _ratio(found["tapeline"], found["bare_append"]),
+        "ratio": ratio(found["tapeline"], found["bare_append"]),
         "spark_jobs_per_batch": jobs,
     }
 
@@ -91,15 +91,15 @@ def live_latency(scale: float, rounds: int) -> Facts:
     made = make("stream", scale)
     found: dict[str, list[Facts]] = {"tapeline": [], "by_hand_tuned": [], "by_hand_default": []}
     for _ in range(rounds):
-        found["tapeline"].append(_tapeline_latency(made))
+        found["tapeline"].append(tapeline_latency(made))
         found["by_hand_tuned"].append(latency.by_hand(made, tuned=True))
         found["by_hand_default"].append(latency.by_hand(made, tuned=False))
     medians = {name: [one["p50_seconds"] for one in runs] for name, runs in found.items()}
     return {
         "unit": "seconds, file renamed -> number read, median",
         **medians,
-        "times_lower_than_default": _ratio(medians["by_hand_default"], medians["tapeline"]),
-        "times_lower_than_tuned": _ratio(medians["by_hand_tuned"], medians["tapeline"]),
+        "times_lower_than_default": ratio(medians["by_hand_default"], medians["tapeline"]),
+        "times_lower_than_tuned": ratio(medians["by_hand_tuned"], medians["tapeline"]),
         # An arm that was wrong at the end has no number: its latency is then a lower bound.
         "lower_bounds": [
             n for n, runs in found.items() if not all(r.get("right", 1) for r in runs)
@@ -108,23 +108,27 @@ def live_latency(scale: float, rounds: int) -> Facts:
     }
 
 
-def _tapeline_latency(made: Input) -> Facts:
+def tapeline_latency(
+    made: Input,
+    *,
+    warm_up: int = 40,
+    due_seconds: Sequence[float] = (),
+    found: list[latency.Sent] | None = None,
+) -> Facts:
+    """Our own arm, live; `found` receives what became of every file."""
     with fresh_root("ours-live") as root:
-        arguments = [
-            "benchmarks.ours",
-            "live",
-            "--root",
-            str(root),
-            "--reference",
-            str(made.reference),
-        ]
-        with running(arguments, bench_folder() / "logs" / "ours-live.log") as live:
+        places = ["--root", str(root), "--reference", str(made.reference)]
+        log = bench_folder() / "logs" / "ours-live.log"
+        with running(["benchmarks.ours", "live", *places], log) as live:
             ready = live.wait_for("ready", 180)
-            seen = latency.measure(made, root / "landing", SummaryTotal(root))
+            total = SummaryTotal(root)
+            seen = latency.measure(made, root / "landing", total, warm_up, due_seconds)
             usage = live.watch.sample()
             live.stop()
         checksum = SummaryTotal(root).checksum()
-    found = {
+    if found is not None:
+        found += seen.files
+    facts = {
         "arm": "tapeline",
         "checksum": checksum,
         **seen.summary(),
@@ -132,16 +136,20 @@ def _tapeline_latency(made: Input) -> Facts:
         "cpu_seconds": round(usage.cpu_seconds, 1),
         "peak_rss_mb": usage.peak_rss_bytes >> 20,
     }
-    return right(found, made)
+    return right(facts, made)
 
 
 def catch_up(scale: float, rounds: int) -> Facts:
     """How fast is a backlog worked off? From the start of the process to the final numbers."""
     made = make("million", scale)
     places = ["--drop", str(made.drop), "--reference", str(made.reference)]
-    found: dict[str, list[Facts]] = {"tapeline": [], "by_hand_tuned": [], "batch_sums": []}
+    found: dict[str, list[Facts]] = {
+        "tapeline": [], "by_hand_tuned": [], "batch_sums": [], "duckdb_sums": []
+    }  # fmt: skip
     for _ in range(rounds):
         found["tapeline"].append(right(ours("once", made), made))
+        # The machine's unit: what one thread that only adds up needs.
+        found["duckdb_sums"].append(right(arm("benchmarks.duckdb_sums", *places), made))
         found["batch_sums"].append(right(arm("benchmarks.batch_sums", *places, "--tuned"), made))
         with fresh_root("by-hand") as root:
             until = ["--until-trades", str(made.trades), "--watermark", "60 days", "--tuned"]
@@ -149,14 +157,17 @@ def catch_up(scale: float, rounds: int) -> Facts:
             found["by_hand_tuned"].append(right(by_hand, made))
     whole = {name: [one["seconds_from_start"] for one in runs] for name, runs in found.items()}
     ready = {name: [one["seconds_from_ready"] for one in runs] for name, runs in found.items()}
+    cpu = {name: [one["cpu_seconds"] for one in runs] for name, runs in found.items()}
     return {
         "unit": f"seconds for {made.lines:,} records, from the start of the process",
         **whole,
         "from_ready": ready,
-        "against_by_hand_tuned": _ratio(whole["tapeline"], whole["by_hand_tuned"]),
-        "against_batch_sums": _ratio(whole["tapeline"], whole["batch_sums"]),
-        "against_batch_sums_from_ready": _ratio(ready["tapeline"], ready["batch_sums"]),
-        "cpu_seconds": {name: [one["cpu_seconds"] for one in runs] for name, runs in found.items()},
+        "against_by_hand_tuned": ratio(whole["tapeline"], whole["by_hand_tuned"]),
+        "against_batch_sums": ratio(whole["tapeline"], whole["batch_sums"]),
+        "against_batch_sums_from_ready": ratio(ready["tapeline"], ready["batch_sums"]),
+        "cpu_seconds": cpu,
+        "trades_per_cpu_second": round(made.trades / median(cpu["tapeline"])),
+        "against_duckdb_cpu": ratio(cpu["tapeline"], cpu["duckdb_sums"]),
         "peak_rss_mb": {name: [one["peak_rss_mb"] for one in runs] for name, runs in found.items()},
     }
 
@@ -204,7 +215,7 @@ def _against_history(made: Input, days: int, rounds: int, sizes: tuple[str, str]
     return {
         "unit": "ms, median of a batch of 200",
         **{f"days_{reach}": times for reach, times in found.items()},
-        "ratio": _ratio(found[days], found[1]),
+        "ratio": ratio(found[days], found[1]),
         "runs": more,
     }
 
@@ -220,7 +231,7 @@ def corrections(scale: float, rounds: int) -> Facts:
     return {
         "unit": "records a second, from ready",
         **found,
-        "ratio": _ratio(found["with"], found["without"]),
+        "ratio": ratio(found["with"], found["without"]),
     }
 
 
@@ -370,23 +381,6 @@ def to_the_browser(scale: float, rounds: int) -> Facts:
     }
 
 
-def _ratio(ours_: list[float], theirs: list[float]) -> float:
+def ratio(ours_: list[float], theirs: list[float]) -> float:
     """Median against median."""
     return round(median(ours_) / median(theirs), 3)
-
-
-QUESTIONS: dict[str, Callable[[float, int], Facts]] = {
-    "micro_batch": micro_batch,
-    "live_latency": live_latency,
-    "catch_up": catch_up,
-    "history": history,
-    "hundred_days": hundred_days,
-    "backlog": backlog,
-    "corrections": corrections,
-    "recovery": recovery,
-    "soak": soak,
-    "small_files": small_files,
-    "serve_load": serve_load,
-    "serve_page": serve_page,
-    "to_the_browser": to_the_browser,
-}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.generate import REPOSITORY
 from tapeline.run.session import TUNING
@@ -18,6 +18,7 @@ DELTA_JARS = (
     "delta-storage-4.4.0.jar",
     "scala-parallel-collections_2.13-1.2.0.jar",
 )
+KAFKA_JARS = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
 BARE_FILESYSTEM_JAR = "hadoop-bare-naked-local-fs-0.1.0.jar"
 
 STREAMING = "org.apache.spark.sql.execution.streaming"
@@ -146,6 +147,24 @@ def lines_of(reader: object, drop: Path) -> DataFrame:
     """The lines of a drop folder, through `spark.read` or `spark.readStream`."""
     options = {"columnNameOfCorruptRecord": "_corrupt", "pathGlobFilter": "*.jsonl"}
     return reader.schema(LINE).options(**options).json(str(drop))  # type: ignore[attr-defined]
+
+
+def connector_jars() -> dict[str, str]:
+    """The setting that adds Spark's own connector to the jars of Delta."""
+    kafka = [path for name in KAFKA_JARS for path in sorted(JARS.glob(f"{name}*.jar"))]
+    return {"spark.jars": ",".join(map(str, [*(JARS / jar for jar in DELTA_JARS), *kafka]))}
+
+
+def lines_of_topic(reader: Any, brokers: str | None, topic: str) -> DataFrame:
+    """The lines of a topic, decoded as those of a file."""
+    from pyspark.sql import functions as F
+
+    places = {"kafka.bootstrap.servers": brokers, "subscribe": topic, "startingOffsets": "earliest"}
+    decoded = F.from_json(
+        F.col("value").cast("string"), LINE, {"columnNameOfCorruptRecord": "_corrupt"}
+    )
+    messages: DataFrame = reader.format("kafka").options(**places).load()
+    return messages.select(decoded.alias("line")).select("line.*")
 
 
 def good_trades(lines: DataFrame, currencies: list[str]) -> DataFrame:

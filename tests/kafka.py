@@ -71,6 +71,14 @@ def produced(
 
 def consumed(broker: Broker, topic: str, isolation: str = "read_committed") -> list[list[str]]:
     """Everything in a topic, partition by partition, up to its end."""
+    found = consumed_bytes(broker, topic, isolation)
+    return [[value.decode() for value in part] for part in found]
+
+
+def consumed_bytes(
+    broker: Broker, topic: str, isolation: str = "read_committed"
+) -> list[list[bytes]]:
+    """The same, as the bytes they are."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -82,13 +90,13 @@ def consumed(broker: Broker, topic: str, isolation: str = "read_committed") -> l
     )
     known = consumer.list_topics(topic, PATIENCE_SECONDS).topics[topic].partitions
     consumer.assign([TopicPartition(topic, part, OFFSET_BEGINNING) for part in known])
-    values: dict[int, list[str]] = {part: [] for part in known}
+    values: dict[int, list[bytes]] = {part: [] for part in known}
     ended: set[int] = set()
     while ended != values.keys():
         message = consumer.poll(PATIENCE_SECONDS)
         assert message is not None, f"nothing more came: {values}"
         if message.error() is None:
-            values[message.partition()].append(message.value().decode())
+            values[message.partition()].append(message.value())
         else:
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
             ended.add(message.partition())

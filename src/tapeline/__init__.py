@@ -1,8 +1,12 @@
 """Tapeline keeps the books of a stream."""
 
-from tapeline.connect import Files, HttpPull, Kafka, PostgresPull
+from tapeline.connect import Console, Files, Foreach, HttpPull, Kafka, Memory, PostgresPull
 from tapeline.declare import (
+    Alerts,
+    Changes,
+    Each,
     Pipeline,
+    Rows,
     Snapshot,
     Stream,
     expect,
@@ -14,13 +18,20 @@ from tapeline.errors import DeclarationError, OperationError, TapelineError
 from tapeline.settings import option
 
 __all__ = [
+    "Alerts",
+    "Changes",
+    "Console",
     "DeclarationError",
+    "Each",
     "Files",
+    "Foreach",
     "HttpPull",
     "Kafka",
+    "Memory",
     "OperationError",
     "Pipeline",
     "PostgresPull",
+    "Rows",
     "Snapshot",
     "Stream",
     "TapelineError",

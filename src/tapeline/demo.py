@@ -20,16 +20,19 @@ from rich.panel import Panel
 from rich.table import Table
 
 from tapeline.books import Books
+from tapeline.broker import Broker
+from tapeline.connect.kafka import Kafka, client_options
 from tapeline.errors import OperationError, TapelineError
 from tapeline.plan import Plan
 from tapeline.run.runner import Runner, now
-from tapeline.settings import Settings
+from tapeline.settings import FILE, Settings, load_settings
 from tapeline.show import readable
 from tapeline.trades.delivery import play, write_truth
 from tapeline.trades.markets import chosen
 from tapeline.trades.reference import read_instruments, write_reference
 from tapeline.trades.settlement import latest_session
 from tapeline.trades.simulator import Day, simulate
+from tapeline.trades.topic_delivery import Topic, play_to_topic
 from tapeline.watch.status import read_status
 
 WINDOWS_SHOWN = 14
@@ -39,20 +42,22 @@ DAY_SECONDS = 300.0
 
 
 def play_day(
-    folder: Path,
+    target: Path | Topic,
     reference: Path,
     day: Day,
     seconds: float,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Play a trading day into a folder; what it will send is written down first."""
+    """Play a trading day into a folder or a topic; what it will send is written down first."""
     years = (day.date.year - 1, day.date.year + 1)
     write_reference(reference, years, markets=chosen())
     instruments = read_instruments(reference / "instruments.csv")
     truth = reference / f"truth-{day.date}-{day.seed}-{day.trades}.jsonl"
     if not truth.exists():
         write_truth(simulate(day, instruments), truth)
-    return play(day, folder, seconds, sleep, time.monotonic, instruments)
+    if isinstance(target, Path):
+        return play(day, target, seconds, sleep, time.monotonic, instruments)
+    return play_to_topic(day, target, seconds, sleep, time.monotonic, instruments)
 
 
 def latest_day(today: date, trades: int, seed: int) -> Day:
@@ -62,6 +67,41 @@ def latest_day(today: date, trades: int, seed: int) -> Day:
 
 
 COMMAND = [sys.executable, "-m", "tapeline"]
+SETTINGS_MARK = "# Written by 'tapeline demo --kafka' at every start: what you change here is lost."
+TOPIC = "trades"
+# In a day of minutes a moment holds a quarter of an hour: of several partitions, read one after
+# the other, most trades would be late.
+PARTITIONS = 1
+
+
+@contextmanager
+def demo_broker(folder: Path, console: Console) -> Iterator[None]:
+    """A broker of the demo's own, with its topic, and settings that name both; ended at the end."""
+    file = folder / FILE
+    if file.exists() and not file.read_text(encoding="utf-8").startswith(SETTINGS_MARK):
+        raise OperationError(
+            f"{file} is yours, and a demo with a broker writes its own. Choose another --folder."
+        )
+    broker = Broker(folder / "broker")
+    console.print("Starting a Kafka broker of the demo's own (a few seconds)")
+    try:
+        broker.start()
+        broker.make_topic(TOPIC, PARTITIONS)
+        address = broker.bootstrap_servers
+        file.write_text(
+            f'{SETTINGS_MARK}\n[kafka]\nbrokers = "{address}"\n\n'
+            f'[pipeline.trades]\ntopics = "{TOPIC}"\n',
+            encoding="utf-8",
+        )
+        if load_settings(folder).kafka.brokers != address:
+            raise OperationError(
+                "the environment names other brokers than the demo's own. Unset "
+                "TAPELINE_KAFKA_BROKERS for the demo."
+            )
+        console.print(f"Trades go through topic [bold]{TOPIC}[/bold] at {address}")
+        yield
+    finally:
+        broker.stop()
 
 
 def free_port(wanted: int) -> int:
@@ -150,9 +190,12 @@ class Demo:
             if self._stop.wait(seconds):
                 raise Stopped
 
-        landing = self._settings.within("landing")
+        connector = self._plan.pipeline.sources["raw_trades"].connector
+        target: Path | Topic = self._settings.within("landing")
+        if isinstance(connector, Kafka):
+            target = Topic(connector.names[0], client_options(self._settings.kafka))
         try:
-            play_day(landing, reference, self._day, length, sleep)
+            play_day(target, reference, self._day, length, sleep)
         except Stopped:
             return
         except Exception as error:  # noqa: BLE001 - whatever ends the simulator ends the demo

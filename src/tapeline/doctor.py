@@ -113,9 +113,12 @@ def _places(books: Books, settings: Settings) -> Iterator[Finding]:
     else:
         yield Finding("books", "ill", f"{place} cannot be written",
                       "Let this user write there, or choose another root.")  # fmt: skip
+    for name, sink in books.plan.pipeline.sinks.items():
+        if isinstance(sink.connector, Kafka):
+            yield _topics(f"topic of sink {name}", sink.connector, settings)
     for name, source in books.plan.pipeline.sources.items():
         if isinstance(source.connector, Kafka):
-            yield _topics(name, source.connector, settings)
+            yield _topics(f"source {name}", source.connector, settings)
             continue
         drop = settings.within(source.connector.path)
         if not drop.exists():
@@ -128,12 +131,12 @@ def _places(books: Books, settings: Settings) -> Iterator[Finding]:
                           "Let this user read and write there.")  # fmt: skip
 
 
-def _topics(name: str, kafka: Kafka, settings: Settings) -> Finding:
+def _topics(what: str, kafka: Kafka, settings: Settings) -> Finding:
     try:
         found = find_partitions(kafka, settings.kafka)
     except TapelineError as error:
-        return Finding(f"source {name}", "ill", str(error), "The message says what to do.")
-    return Finding(f"source {name}", "well", f"{kafka.path}: {len(found)} partitions answer")
+        return Finding(what, "ill", str(error), "The message says what to do.")
+    return Finding(what, "well", f"{kafka.path}: {len(found)} partitions answer")
 
 
 def _disk(books: Books, now: datetime) -> Iterator[Finding]:
@@ -273,8 +276,23 @@ def _work(books: Books) -> Iterator[Finding]:
         return
     if status.get("failure"):
         yield Finding("flow", "ill", str(status["failure"]), "The message says what to do.")
+    yield from _sinks(status)
     for name, problem in status.get("problems", {}).items():
         yield Finding(name, "ill", problem, "The message says what to do.")
     if not status.get("failure") and not status.get("problems"):
         running = "runs" if status["running"] else "does not run"
         yield Finding("flow", "well", f"{running}, batch {status['batch']}")
+
+
+def _sinks(status: dict[str, Any]) -> Iterator[Finding]:
+    for name, facts in status.get("sinks", {}).items():
+        if facts["problem"]:
+            remedy = "The message says what to do."
+            yield Finding(f"sink {name}", "ill", f"stands still: {facts['problem']}", remedy)
+        elif status["running"] and facts["lag_batches"]:
+            words = f"{facts['lag_batches']} batches behind"
+            remedy = "Look again: what it delivers to may be slow."
+            yield Finding(f"sink {name}", "soon", words, remedy)
+        else:
+            words = f"has delivered batch {facts['delivered_batch']}"
+            yield Finding(f"sink {name}", "well", words)

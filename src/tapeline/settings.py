@@ -49,6 +49,7 @@ class FlowSettings:
     bytes_per_tape_batch: int = 2 * 1024 * 1024
     records_per_batch: int = 200_000
     bytes_per_batch: int = 128 * 1024 * 1024
+    target_batch_seconds: float = 0.0
     identity_keys: int = 200_000_000
 
 
@@ -123,6 +124,15 @@ class KafkaSettings:
 
 
 @dataclass(frozen=True)
+class SinkSettings:
+    """How much leaves at once, how long a cluster may take, and whose books it may come from."""
+
+    rows_per_delivery: int = 20_000
+    answer_seconds: float = 15.0
+    on_other_books: Literal["stop", "go_on"] = "stop"
+
+
+@dataclass(frozen=True)
 class PullSettings:
     """Where one pull asks, as whom, and how much it takes."""
 
@@ -147,6 +157,7 @@ class Settings:
     log: LogSettings = LogSettings()
     serve: ServeSettings = ServeSettings()
     kafka: KafkaSettings = KafkaSettings()
+    sinks: SinkSettings = SinkSettings()
     pipeline: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     pull: Mapping[str, PullSettings] = field(default_factory=dict)
 
@@ -238,11 +249,13 @@ def _fill(values: Any, said: Mapping[str, Any], where: str) -> Any:
                 raise DeclarationError(f"{where}: '{key}' is a section: write [{key}].")
             changes[key] = _fill(current, value, f"{where} [{key}]")
         else:
-            changes[key] = _typed(value, hints[key], f"{where}: '{key}'")
+            # Where nothing is the default, nothing may be said: it is off.
+            off = getattr(type(values), key, None) == 0
+            changes[key] = _typed(value, hints[key], f"{where}: '{key}'", off)
     return replace(values, **changes)
 
 
-def _typed(value: Any, kind: Any, where: str) -> Any:
+def _typed(value: Any, kind: Any, where: str, may_be_zero: bool = False) -> Any:
     choices = get_args(kind)
     if choices:
         if value not in choices:
@@ -254,7 +267,7 @@ def _typed(value: Any, kind: Any, where: str) -> Any:
         typed = kind(value)
     except (TypeError, ValueError):
         raise DeclarationError(f"{where} must be of type {kind.__name__}, not {value!r}.") from None
-    if isinstance(typed, int | float) and typed <= 0:
+    if isinstance(typed, int | float) and typed <= 0 and not (may_be_zero and typed == 0):
         raise DeclarationError(f"{where} must be above zero, not {value!r}.")
     return typed
 

@@ -33,6 +33,7 @@ from tapeline.run.flow import Flow, Published
 from tapeline.run.intake.lines import Lines
 from tapeline.run.intake.pieces import DeliveryPart, Part, write_piece
 from tapeline.run.session import build_session
+from tapeline.run.sinks import Outbox
 from tapeline.run.steps import Steps
 from tapeline.run.tape import Tape
 from tapeline.settings import Settings
@@ -111,6 +112,11 @@ class Trial:
         """The quarantined records of a table with their reasons."""
         rows = self.books.register(table).to_pylist()
         return [row for row in rows if row["_verdict"] == "quarantined"]
+
+    def sent(self, sink: str) -> list[dict[str, Any]]:
+        """What a sink sends of all batches so far, in order; nothing is delivered."""
+        outbox = Outbox(self.plan, self._accepted, self.plan.pipeline.sinks[sink])
+        return outbox.all_rows(self.flow.published_batch)
 
     def close(self) -> None:
         self.flow.close()

@@ -56,7 +56,7 @@ class Book:
         self.schema = schema
         self.application = application
         self.table = _open_or_create(folder, schema)
-        self._delta_schema = DeltaSchema.from_arrow(schema)
+        self._delta_schema = self.table.schema()
         self._repeating = [n for n in schema.names if n not in UNIQUE] + ["_position.source"]
         self._opened_at = self.table.version()
         # A process that died may have left what is there but not yet durable.
@@ -112,6 +112,21 @@ class Book:
         version = batch if version is None else version
         if not self.holds(version):
             self.add([self.stage(name, rows, batch)], version)
+
+    def widen(self, added: pa.Schema) -> None:
+        """Add columns that the table does not have yet; its older rows have none of them."""
+        new = [field for field in added if not self.has(field.name)]
+        before = self.table.version()
+        self.table.alter.add_columns(
+            DeltaSchema.from_arrow(pa.schema(new)).fields, post_commithook_properties=NO_HOOKS
+        )
+        self.table.update_incremental()
+        self.settle(before)
+        self._delta_schema = self.table.schema()
+
+    def has(self, column: str) -> bool:
+        """Whether the table has a column, which may have been added later."""
+        return any(field.name == column for field in self._delta_schema.fields)
 
     def shorten(self) -> None:
         """Between batches: a log checkpoint and a fresh handle keep commits quick."""

@@ -43,6 +43,10 @@ class Layout:
         """Where a pull stands in the system it asks."""
         return self.home / "pull" / f"{name}.json"
 
+    def sink(self, name: str) -> Path:
+        """How far a sink is that cannot keep it where it delivers."""
+        return self.home / "sinks" / f"{name}.json"
+
     @property
     def pull_status(self) -> Path:
         """What a running `tapeline pull` says of itself; disposable."""

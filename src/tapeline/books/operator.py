@@ -35,6 +35,7 @@ ACTS = pa.schema(
     ]
 )
 REDRIVE, DISMISS = "redrive", "dismiss"
+GAP = "gap"  # of a source, not of a table: see gaps.py
 
 
 @dataclass(frozen=True)
@@ -63,21 +64,21 @@ class OperatorTape:
     """The acts of a pipeline's operators."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._log = folder / "_delta_log"
         self._seen = -1
         self._last = 0
 
     def add(self, acts: Sequence[Act], who: str, at: datetime) -> list[Act]:
         """Record acts, durably; they take effect with the flow's next batch."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         with self._alone():
-            first = newest_batch(self._folder) + 1
+            first = newest_batch(self.folder) + 1
             numbered = [
                 Act(a.act, a.table, a.position, a.stood_in, a.record, a.note, who, at, first + n)
                 for n, a in enumerate(acts)
             ]
-            book = Book(self._folder, ACTS, "operator")
+            book = Book(self.folder, ACTS, "operator")
             for act in numbered:
                 rows = pa.Table.from_pylist([act.row()], schema=ACTS)
                 book.append(rows, act.number, f"{act.number:012}")
@@ -90,18 +91,18 @@ class OperatorTape:
         except FileNotFoundError:
             return 0
         if changed != self._seen:
-            self._last, self._seen = newest_batch(self._folder), changed
+            self._last, self._seen = newest_batch(self.folder), changed
         return self._last
 
     def since(self, number: int) -> list[Act]:
         """The acts behind a number, in order."""
         columns = 'batch, "at", who, act, "table", position, stood_in, record, note'
-        rows = rows_of(self._folder, columns, number + 1)
+        rows = rows_of(self.folder, columns, number + 1)
         return [_act(row) for row in sorted(rows, key=lambda row: row["batch"])]
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        with (self._folder / ".lock").open("w") as lock:
+        with (self.folder / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 

@@ -65,13 +65,14 @@ def register_table(
     name: str,
     folder: Path,
     batches: tuple[int, int] = (0, LAST_BATCH),
+    by_name: bool = False,
 ) -> bool:
     """Make a table's live files readable under a name; False when it has none."""
     files = within(read_files(folder), *batches)
     if not files:
         return False
     try:
-        view_files(connection, name, files)
+        view_files(connection, name, files, by_name)
     except (duckdb.Error, OSError, pa.ArrowInvalid) as error:
         raise OperationError(
             f"{folder}: a file of this table is missing or damaged: {error}. Restore it from a "
@@ -80,7 +81,14 @@ def register_table(
     return True
 
 
-def view_files(connection: duckdb.DuckDBPyConnection, name: str, files: list[str]) -> None:
+def register_tape(connection: duckdb.DuckDBPyConnection, name: str, folder: Path) -> bool:
+    """A tape, whose older files may lack columns that its newer ones have."""
+    return register_table(connection, name, folder, by_name=True)
+
+
+def view_files(
+    connection: duckdb.DuckDBPyConnection, name: str, files: list[str], by_name: bool = False
+) -> None:
     """A temporary view over Parquet files, which an enclosed database gets from Arrow's reader."""
     (reaches,) = connection.execute("select current_setting('enable_external_access')").fetchall()
     if not reaches[0]:
@@ -88,7 +96,8 @@ def view_files(connection: duckdb.DuckDBPyConnection, name: str, files: list[str
         return
     listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
     connection.execute(
-        f'create or replace temp view "{name}" as select * from read_parquet([{listed}])'
+        f'create or replace temp view "{name}" as '
+        f"select * from read_parquet([{listed}], union_by_name = {by_name})"
     )
 
 

@@ -18,6 +18,18 @@ TAPE_BATCHES = pa.schema(
     ]
 )
 
+# What the tape of topics keeps of a message besides its value; its offset is its line.
+MESSAGE = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("headers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("timestamp", MOMENT),
+    ]
+)
+MESSAGE_COLUMNS = ("line", *MESSAGE.names)
+
 # What a flow reads of the tape, and the record's place in the batch.
 TAPE_LEAF = pa.schema(
     [
@@ -30,6 +42,9 @@ TAPE_LEAF = pa.schema(
         ("ordinal", pa.int64()),
     ]
 )
+
+# The same, for steps that ask for the message itself.
+MESSAGE_LEAF = pa.schema([*TAPE_LEAF, pa.field("line", pa.int64()), *MESSAGE])
 
 REGISTER = [
     ("_position", POSITION),

@@ -53,8 +53,12 @@ class Status:
 class Broker:
     """A Kafka broker in a folder of its own, by whichever process it was started."""
 
-    def __init__(self, folder: Path, heap_megabytes: int = HEAP_MEGABYTES) -> None:
+    def __init__(
+        self, folder: Path, heap_megabytes: int = HEAP_MEGABYTES, properties: str = ""
+    ) -> None:
+        """`properties` are lines for Kafka that come last; $port and $controller_port are known."""
         self.folder = folder.absolute()
+        self._properties = properties
         self._heap_megabytes = heap_megabytes
         self._pid_file = self.folder / "broker.pid"
 
@@ -139,7 +143,7 @@ class Broker:
             return False
         with handle:
             handle.truncate(0)
-            process.launch(self.folder, self._heap_megabytes, port, handle)
+            process.launch(self.folder, self._heap_megabytes, port, handle, self._properties)
         return True
 
     def _lock(self) -> IO[str] | None:

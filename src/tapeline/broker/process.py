@@ -49,14 +49,16 @@ ADVICE = {
 }
 
 
-def launch(folder: Path, heap_megabytes: int, port: int | None, held: IO[str]) -> None:
+def launch(
+    folder: Path, heap_megabytes: int, port: int | None, held: IO[str], more: str = ""
+) -> None:
     """Start Kafka in the folder, with new ports; the process inherits the held lock."""
     java = [_java(), f"-Xmx{heap_megabytes}m", *JAVA, mark(folder)]
     java += [f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}", "-cp", _class_path()]
     listen, control = _ports(folder, port)
     if not (folder / "data").exists():
         _format(folder, listen, control)
-    _write_properties(folder / PROPERTIES, listen, control, "data")
+    _write_properties(folder / PROPERTIES, listen, control, "data", more)
     with (folder / CONSOLE).open("wb") as console:
         subprocess.run(
             ["/bin/sh", "-c", DETACH, Path(held.name).name, *java, "kafka.Kafka", PROPERTIES],
@@ -188,8 +190,10 @@ def _new_cluster() -> str:
     return "A" + name[1:] if name.startswith("-") else name
 
 
-def _write_properties(path: Path, port: int, controller_port: int, data: str) -> None:
-    text = Template((HERE / PROPERTIES).read_text(encoding="utf-8"))
+def _write_properties(
+    path: Path, port: int, controller_port: int, data: str, more: str = ""
+) -> None:
+    text = Template((HERE / PROPERTIES).read_text(encoding="utf-8") + more)
     path.write_text(
         text.substitute(port=port, controller_port=controller_port, data=data), encoding="utf-8"
     )

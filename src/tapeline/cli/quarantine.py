@@ -87,13 +87,24 @@ def quarantine_show(
     if as_json:
         print_json(plain(facts))
         return
-    out.print(f"{escape(position)}, line {facts['line']} of delivery {facts['delivery']}:")
+    message = facts["message"]
+    if message:
+        out.print(f"{escape(position)}, offset {message['offset']} of {message['topic']}/"
+                  f"{message['partition']}, sent {readable(message['timestamp'])}:")  # fmt: skip
+        for name, value in [("key", message["key"]), *_pairs(message["headers"])]:
+            out.print(f"{escape(name)}: {readable(value)}", soft_wrap=True)
+    else:
+        out.print(f"{escape(position)}, line {facts['line']} of delivery {facts['delivery']}:")
     out.print(readable(facts["record"]), soft_wrap=True)
     for row in facts["quarantined"]:
         out.print(f"in quarantine of {row['table']}: {escape('; '.join(row['reasons']))}")
     for act in facts["acts"]:
         said = f"{act['act']} by {act['who']}: {act['note']}"
         out.print(f"{readable(act['at'])} {escape(said)}")
+
+
+def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, Any]]:
+    return [(f"header {header['name']}", header["value"]) for header in headers or []]
 
 
 @app.command("redrive")

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from tapeline.books.gaps import Gap, gaps_of
 from tapeline.cli.options import (
     DEFAULT_TARGET,
     AsJson,
@@ -26,6 +27,7 @@ from tapeline.cli.options import (
     print_rows,
 )
 from tapeline.declare.duration import parse_moment
+from tapeline.run.sinks.standing import alerts
 from tapeline.show import plain, readable, write_file
 from tapeline.watch.audit import audit as run_audit
 from tapeline.watch.history import changes, why
@@ -144,6 +146,30 @@ def changes_command(
     out.print(table if rows else "Nothing moved.")
 
 
+@app.command("alerts")
+def alerts_command(
+    pipeline: Target = DEFAULT_TARGET,
+    all_of_them: Annotated[
+        bool, typer.Option("--all", help="Also those that were closed.")
+    ] = False,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """The alerts that stand: since when, how severe, and for what."""
+    raised = alerts(books_of(pipeline, project, root))
+    shown = [one for one in raised if all_of_them or one["closed_at"] is None]
+    if as_json:
+        print_json([plain(one) for one in shown])
+        return
+    table = RichTable("alert", "severity", "key", "raised", "closed", "about")
+    for one in shown:
+        cells = map(escape, (one["alert"], one["severity"], one["key"]))
+        moments = (readable(one["raised_at"]), readable(one["closed_at"]))
+        table.add_row(*cells, *moments, escape(one["about"]))
+    out.print(table if shown else "No alert stands.")
+
+
 @app.command()
 def audit(
     pipeline: Target = DEFAULT_TARGET,
@@ -159,11 +185,30 @@ def audit(
     checks = run_audit(books, full)
     wrong = [check for check in checks if not check.balances]
     if as_json:
-        print_json({"balances": not wrong, "checks": [check.facts() for check in checks]})
+        print_json(
+            {
+                "balances": not wrong,
+                "checks": [check.facts() for check in checks],
+                "gaps": [gap.facts() for gap in gaps_of(books.layout.operator)],
+            }
+        )
     else:
         print_audit(out, checks, books.cut().batch)
+        print_gaps(out, gaps_of(books.layout.operator))
     if wrong:
         raise typer.Exit(4)
+
+
+def print_gaps(console: Console, gaps: list[Gap]) -> None:
+    """What is on no tape, because a cluster had lost it: the books balance without it."""
+    if not gaps:
+        return
+    table = RichTable("partition", "from", "to", "what", "at", "accepted by", title="accepted gaps")
+    for gap in gaps:
+        last = "unknown" if gap.last is None else str(gap.last)
+        words = f"{gap.kind}: {gap.words}"
+        table.add_row(gap.name, str(gap.first), last, escape(words), readable(gap.at), gap.who)
+    console.print(table)
 
 
 def print_audit(console: Console, checks: list[Any], batch: int) -> None:

@@ -7,7 +7,7 @@ import signal
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -64,6 +64,14 @@ def plan(
         kind = "table" if step in found.tables else "summary"
         steps.append((kind, step.name, ", ".join(i.name for i in step.inputs), str(step.where)))
     steps += [("view", view.name, "", str(view.where)) for view in found.views]
+    steps += [
+        ("alert", alert.name, alert.reads, str(alert.where))
+        for alert in found.pipeline.alerts.values()
+    ]
+    steps += [
+        ("sink", sink.name, f"{sink.reads}, to {sink.connector.goes_to}", str(sink.where))
+        for sink in found.pipeline.sinks.values()
+    ]
     if as_json:
         names = ("kind", "name", "reads", "where")
         print_json([dict(zip(names, step, strict=True)) for step in steps])
@@ -148,10 +156,21 @@ def status(
             text = json.dumps(value) if isinstance(value, dict) else str(value)
             table.add_row(key.replace("_", " "), escape(text))
     out.print(table)
+    for name, source in facts.get("sources", {}).items():
+        for partition, lag in source.get("partitions", {}).items():
+            out.print(f"{name} {partition}: {_lag_words(lag)}", highlight=False)
     for name, totals in facts["totals"].items():
         verdicts = totals.get("verdicts")
         if verdicts:
             out.print(f"{name}: " + ", ".join(f"{k} {v:,}" for k, v in sorted(verdicts.items())))
+
+
+def _lag_words(lag: dict[str, Any]) -> str:
+    if not lag["lag_records"]:
+        return "all is in the books"
+    soon = lag["catch_up_seconds"]
+    when = f"caught up in about {soon:,.0f} s" if soon is not None else "not catching up"
+    return f"{lag['lag_records']:,} behind, the oldest by {lag['lag_seconds']:,.1f} s; {when}"
 
 
 @app.command()

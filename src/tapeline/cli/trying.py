@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -54,6 +55,9 @@ def new(
 @app.command()
 def simulate(
     folder: Annotated[Path, typer.Option(help="The drop folder.")] = Path("landing"),
+    topic: Annotated[
+        str | None, typer.Option(help="Write to this topic of kafka.brokers, and to no folder.")
+    ] = None,
     trades: Annotated[int, typer.Option(help="How many trades the day has.")] = 20_000,
     seconds: Annotated[float, typer.Option(help="Play the day in so many seconds.")] = 60.0,
     seed: Annotated[int, typer.Option(help="The same seed makes the same day.")] = 1,
@@ -61,35 +65,47 @@ def simulate(
     day: Annotated[str | None, typer.Option(help="The trading day, e.g. 2026-11-13.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Play a trading day into a drop folder; the truth about it is written beside it first."""
+    """Play a trading day into a drop folder or a topic; its truth is written down first."""
+    from tapeline.connect.kafka import client_options
     from tapeline.demo import latest_day, play_day
+    from tapeline.trades.topic_delivery import Topic
 
-    activate(load_settings(Path.cwd()))  # the option trades.markets
+    settings = load_settings(Path.cwd())
+    activate(settings)  # the option trades.markets
     try:
         today = date.fromisoformat(day) + timedelta(days=1) if day else datetime.now(UTC).date()
     except ValueError:
         raise typer.BadParameter(f"'{day}' is not a date such as 2026-11-13") from None
-    sent = play_day(folder, reference, latest_day(today, trades, seed), seconds)
+    target = Topic(topic, client_options(settings.kafka)) if topic else folder
+    sent = play_day(target, reference, latest_day(today, trades, seed), seconds)
     if as_json:
-        print_json({"records": sent, "folder": str(folder)})
+        where = {"topic": topic} if topic else {"folder": str(folder)}
+        print_json({"records": sent, **where})
     else:
-        out.print(f"{sent:,} records sent to {folder}.")
+        out.print(f"{sent:,} records sent to {f'topic {topic}' if topic else folder}.")
 
 
 @app.command()
 def demo(
     seconds: Annotated[float | None, typer.Option(help="End after this many seconds.")] = None,
-    folder: Annotated[Path, typer.Option(help="The demo's own project folder.")] = Path("demo"),
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="The demo's own project folder; demo or demo-kafka unsaid."),
+    ] = None,
     trades: Annotated[int, typer.Option(help="How many trades the day has.")] = 20_000,
     seed: Annotated[int, typer.Option(help="The same seed makes the same day.")] = 1,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Through a topic of a broker of the demo's own.")
+    ] = False,
 ) -> None:
     """A brokerage's trading day, live: simulator, pipeline and the trade summary."""
-    from tapeline.demo import Demo
+    from tapeline.demo import Demo, demo_broker
 
-    settings = load_settings(folder.absolute())
-    found = resolve(load_pipeline(DEFAULT_TARGET, settings))
-    live = Demo(found, settings, out, trades, seed)
-    live.run(seconds)
+    project = (folder or Path("demo-kafka" if kafka else "demo")).absolute()
+    with demo_broker(project, out) if kafka else nullcontext():
+        settings = load_settings(project)
+        found = resolve(load_pipeline(DEFAULT_TARGET, settings))
+        Demo(found, settings, out, trades, seed).run(seconds)
     books = Books(found, settings.home(found.name))
     out.print(as_table(books.read("running_totals"), "running totals"))
     out.print(as_table(books.read("due"), "due for settlement"))

@@ -33,6 +33,13 @@ class Files:
     def __post_init__(self) -> None:
         check_format("Files", self.format, Format, self.new_fields, self.zone)
 
+    @property
+    def goes_to(self) -> str:
+        """What a plan shows of a sink: a folder that gets one file per batch."""
+        if self.format not in ("json", "csv", "parquet"):
+            raise DeclarationError("Files: a sink writes json, csv or parquet.")
+        return f"{self.format} files in {self.path}"
+
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """The columns of a decoded record."""

@@ -16,6 +16,7 @@ from tapeline.errors import DeclarationError
 from tapeline.settings import KafkaSettings
 
 PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})(/(?P<partition>\d{1,6}))?")
+MESSAGE_COLUMN = "message"  # of streams with meta=True
 Offsets = str | Mapping[str, int]
 
 
@@ -25,10 +26,12 @@ class Kafka:
 
     `topics` is a name, several, or a compiled pattern that new topics may match; "trades/0" names
     one partition. A partition that the tape does not know yet begins at `starting`: "earliest",
-    "latest", a moment such as "2026-11-13 10:00", or offsets by partition, {"trades/0": 100}.
-    `new_fields` is as of Files. `schemas` says how Avro was written: a file, of every message; a
-    folder of <id>.avsc, of messages that begin with their schema's id; without it the registry
-    that the settings name has the ids.
+    "latest", a moment such as "2026-11-13 10:00", or offsets by partition, {"trades/0": 100}. At
+    `ending` nothing more is taken: "latest" as of the start of the run, a moment, or the offsets
+    behind the last ones. With `meta` steps also see the column `message`: key, headers, topic,
+    partition, offset, timestamp. `new_fields` is as of Files. `schemas` says how Avro was written:
+    a file, of every message; a folder of <id>.avsc, of messages that begin with their schema's id;
+    without it the registry that the settings name has the ids.
     """
 
     topics: str | Sequence[str] | re.Pattern[str]
@@ -38,6 +41,8 @@ class Kafka:
     starting: Offsets = "earliest"
     new_fields: NewFields = "ignore"
     schemas: str | None = None
+    ending: Offsets | None = None
+    meta: bool = False
 
     def __post_init__(self) -> None:
         for name in self.names:
@@ -52,6 +57,15 @@ class Kafka:
         if self.schemas is not None and self.format != "avro":
             raise DeclarationError(f"Kafka: 'schemas' are of Avro; the format is '{self.format}'.")
         moment_of(self.starting)
+        if self.ending == "earliest":
+            raise DeclarationError("Kafka: ending='earliest' would take nothing.")
+        if self.ending is not None:
+            moment_of(self.ending)
+        if self.meta and any(field.name == MESSAGE_COLUMN for field in self.fields):
+            raise DeclarationError(
+                f"Kafka: meta=True adds the column '{MESSAGE_COLUMN}', which the schema has too. "
+                "Leave one of them out."
+            )
 
     @property
     def path(self) -> str:
@@ -59,6 +73,17 @@ class Kafka:
         if isinstance(self.topics, re.Pattern):
             return f"topics like {self.topics.pattern}"
         return f"topic {', '.join(self.names)}"
+
+    @property
+    def goes_to(self) -> str:
+        """What a plan shows of a sink: one whole topic."""
+        if len(self.names) != 1 or "/" in self.names[0]:
+            raise DeclarationError("Kafka: a sink goes to one topic; its key chooses a partition.")
+        if self.format not in ("json", "avro"):
+            raise DeclarationError("Kafka: a sink sends messages as json or avro.")
+        if self.format == "avro" and self.schemas is None:
+            raise DeclarationError("Kafka: a sink of format 'avro' needs a schema file: 'schemas'.")
+        return self.path
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """What the user says: frozen values, no Spark."""
 
+from tapeline.declare.alert import Alert, Each
 from tapeline.declare.expectations import (
     Expectation,
     expect,
@@ -20,11 +21,16 @@ from tapeline.declare.pipeline import (
     Summary,
     Table,
     View,
-    Where,
 )
 from tapeline.declare.schema import Field, parse_schema
+from tapeline.declare.sink import Alerts, Changes, Rows, Sink
+from tapeline.declare.where import Where
 
 __all__ = [
+    "Alert",
+    "Alerts",
+    "Changes",
+    "Each",
     "Expectation",
     "Field",
     "Input",
@@ -32,6 +38,8 @@ __all__ = [
     "Pipeline",
     "Pull",
     "Reference",
+    "Rows",
+    "Sink",
     "Snapshot",
     "Source",
     "Step",

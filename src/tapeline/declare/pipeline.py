@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
+from tapeline.declare.alert import Alert, Severity, alert_of
 from tapeline.declare.duration import parse_duration
 from tapeline.declare.expectations import ATTRIBUTE, Expectation
+from tapeline.declare.sink import Sink, sink_input
+from tapeline.declare.where import Where, caller, function_where
 from tapeline.errors import DeclarationError, did_you_mean
 
 if TYPE_CHECKING:
@@ -40,17 +42,6 @@ class Connector(Protocol):
 
     @property
     def path(self) -> str: ...
-
-
-@dataclass(frozen=True)
-class Where:
-    """File and line of a declaration."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True)
@@ -173,9 +164,11 @@ class Pipeline:
     views: dict[str, View] = field(default_factory=dict)
     pages: dict[str, Page] = field(default_factory=dict)
     pulls: dict[str, Pull] = field(default_factory=dict)
+    sinks: dict[str, Sink] = field(default_factory=dict)
+    alerts: dict[str, Alert] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._check_name(self.name, _caller())
+        self._check_name(self.name, caller())
 
     @property
     def declared(self) -> Mapping[str, Source | Reference | Table | Summary | View]:
@@ -200,10 +193,6 @@ class Pipeline:
         Its records go into the drop folder of the source `into`, which takes JSON lines.
         """
         where = self._claim(name)
-        if name in self.pulls:
-            raise DeclarationError(
-                f"{where}: '{name}' is taken at {self.pulls[name].where}. Choose another name."
-            )
         self.pulls[name] = Pull(name, system, into, where)
 
     def view(self, name: str, sql: str) -> None:
@@ -217,7 +206,7 @@ class Pipeline:
         The path is relative to the file that declares it. The script finds the facts as data
         attributes of the element around the page: main_currency as dataset.mainCurrency.
         """
-        where = _caller()
+        where = caller()
         for name in facts:
             self._check_name(name, where)
         path = Path(where.file).absolute().parent / html
@@ -251,7 +240,7 @@ class Pipeline:
         """
 
         def declare(function: StepFunction) -> StepFunction:
-            where = self._claim(function.__name__, _function_where(function))
+            where = self._claim(function.__name__, function_where(function))
             options = {**said, "key": _names(said.get("key", ()))}
             for name in ("late_after", "future_after"):
                 _check_duration(where, options.get(name, LATE_AFTER))
@@ -273,7 +262,7 @@ class Pipeline:
         """Declare a summary: sums and counts per key."""
 
         def declare(function: StepFunction) -> StepFunction:
-            where = self._claim(function.__name__, _function_where(function))
+            where = self._claim(function.__name__, function_where(function))
             if width is not None:
                 _check_duration(where, width)
             inputs = _inputs(function, where)
@@ -284,11 +273,43 @@ class Pipeline:
 
         return declare
 
+    def sink(self, connector: Any) -> Callable[[StepFunction], StepFunction]:
+        """Declare where published rows of a table (Rows) or changes of a summary (Changes) go.
+
+        The function gets what one batch brought, as a list of dictionaries in a fixed order, and
+        gives what is sent of it. It may set `_key` and `_headers` of a message.
+        """
+
+        def declare(function: StepFunction) -> StepFunction:
+            where = self._claim(function.__name__, function_where(function))
+            reads, kind = sink_input(function, where)
+            self.sinks[function.__name__] = Sink(
+                function.__name__, function, connector, reads, kind, where
+            )
+            return function
+
+        return declare
+
+    def alert(self, severity: Severity = "warning") -> Callable[[StepFunction], StepFunction]:
+        """Declare what people want to be told: whether it stands for one row or number (Each).
+
+        It is raised once per key, when it begins to stand, and closed when it stands no more. The
+        docstring is its sentence; a sink may send it (Alerts).
+        """
+
+        def declare(function: StepFunction) -> StepFunction:
+            where = self._claim(function.__name__, function_where(function))
+            self.alerts[function.__name__] = alert_of(function, severity, where)
+            return function
+
+        return declare
+
     def _claim(self, name: str, where: Where | None = None) -> Where:
-        where = where or _caller()
+        where = where or caller()
         self._check_name(name, where)
-        if name in self.declared:
-            other = self.declared[name].where
+        taken = {**self.declared, **self.pulls, **self.sinks, **self.alerts}
+        if name in taken:
+            other = taken[name].where
             raise DeclarationError(f"{where}: '{name}' is taken at {other}. Choose another name.")
         return where
 
@@ -325,25 +346,3 @@ def _inputs(function: Callable[..., Any], where: Where) -> tuple[Input, ...]:
             )
         inputs.append(Input(name, "stream" if kind == "stream" else "snapshot"))
     return tuple(inputs)
-
-
-def _function_where(function: Callable[..., Any]) -> Where:
-    code = inspect.unwrap(function).__code__
-    return Where(_short(code.co_filename), code.co_firstlineno)
-
-
-def _caller() -> Where:
-    package = str(Path(__file__).parent)
-    frame = sys._getframe(1)
-    while frame.f_back and (
-        frame.f_code.co_filename.startswith(package) or frame.f_code.co_filename == "<string>"
-    ):
-        frame = frame.f_back
-    return Where(_short(frame.f_code.co_filename), frame.f_lineno)
-
-
-def _short(file: str) -> str:
-    try:
-        return str(Path(file).relative_to(Path.cwd()))
-    except ValueError:
-        return file

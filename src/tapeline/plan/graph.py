@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from tapeline.declare import Pipeline, Pull, Step, Summary, Table, View
+from tapeline.declare import Alert, Pipeline, Pull, Sink, Step, Summary, Table, View
 from tapeline.errors import DeclarationError, did_you_mean
 
 
@@ -51,6 +53,10 @@ def resolve(pipeline: Pipeline) -> Plan:
             raise DeclarationError(f"{source.where}: {error}") from None
     for pull in pipeline.pulls.values():
         _check_pull(pipeline, pull)
+    for alert in pipeline.alerts.values():
+        _check_alert(pipeline, alert)
+    for sink in pipeline.sinks.values():
+        _check_sink(pipeline, sink)
     return Plan(
         pipeline,
         tuple(_ordered(pipeline)),
@@ -103,6 +109,53 @@ def _check_pull(pipeline: Pipeline, pull: Pull) -> None:
             f"{pull.where}: pull '{pull.name}' brings JSON lines, but '{pull.into}' does not take "
             "them. Declare that source as Files(..., format='json')."
         )
+
+
+def _check_alert(pipeline: Pipeline, alert: Alert) -> None:
+    known = {**pipeline.tables, **pipeline.summaries}
+    if alert.reads not in known:
+        raise DeclarationError(
+            f"{alert.where}: {alert.name}() looks at '{alert.reads}', which is neither a table nor "
+            f"a summary.{did_you_mean(alert.reads, known)}"
+        )
+
+
+def _check_sink(pipeline: Pipeline, sink: Sink) -> None:
+    readable: dict[str, tuple[Mapping[str, Any], str]] = {
+        "rows": (pipeline.tables, "Rows, of a table"),
+        "changes": (pipeline.summaries, "Changes, of a summary"),
+        "alerts": (pipeline.alerts, "Alerts, of an alert"),
+    }
+    known, what = readable[sink.kind]
+    if sink.reads not in known:
+        raise DeclarationError(
+            f"{sink.where}: {sink.name}() reads '{sink.reads}' as {what}, but there is none of "
+            f"that name.{did_you_mean(sink.reads, known)}"
+        )
+    try:
+        _ = sink.connector.goes_to
+    except AttributeError:
+        raise DeclarationError(
+            f"{sink.where}: {sink.name}() goes to {type(sink.connector).__name__}, where nothing "
+            "can go. Give Kafka(...), Files(...), Console(), Memory() or Foreach(...)."
+        ) from None
+    except DeclarationError as error:
+        raise DeclarationError(f"{sink.where}: {error}") from None
+    for source in pipeline.sources.values():
+        if _reads_back(source.connector, sink.connector):
+            raise DeclarationError(
+                f"{sink.where}: {sink.name}() goes where the source '{source.name}' takes from: "
+                "what leaves would come in again, for ever. Send it elsewhere."
+            )
+
+
+def _reads_back(source: Any, sink: Any) -> bool:
+    """Whether a source would take what a sink sends."""
+    topics = getattr(sink, "names", ())
+    if topics and hasattr(source, "names"):
+        named = {name.partition("/")[0] for name in source.names}
+        return topics[0] in named or bool(source.chooses(topics[0], 0))
+    return bool(getattr(sink, "path", None) == source.path)
 
 
 def _check_table(pipeline: Pipeline, table: Table) -> None:

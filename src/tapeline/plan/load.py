@@ -33,7 +33,7 @@ def _import(target: str, project: Path) -> object:
         if path.suffix == ".py":
             return _import_file(path, target)
         if target in sys.modules:
-            return importlib.reload(sys.modules[target])
+            return _import_again(target)
         return importlib.import_module(target)
     except TapelineError:
         raise
@@ -46,6 +46,18 @@ def _import(target: str, project: Path) -> object:
         raise DeclarationError(
             f"{last.filename}:{last.lineno}: {type(error).__name__}: {error}"
         ) from error
+
+
+def _import_again(target: str) -> object:
+    """A module anew, and those of its own that declare a pipeline: options may have changed."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{target}.") and _declares(module):
+            importlib.reload(module)
+    return importlib.reload(sys.modules[target])
+
+
+def _declares(module: object) -> bool:
+    return any(isinstance(value, Pipeline) for value in vars(module).values())
 
 
 def _import_file(path: Path, target: str) -> object:

@@ -11,11 +11,14 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tapeline.books.schemas import MESSAGE_COLUMNS, MESSAGE_LEAF, TAPE_LEAF
 from tapeline.connect import Files, Kafka
 from tapeline.connect.formats import NEW_FIELDS
+from tapeline.connect.kafka import MESSAGE_COLUMN
 from tapeline.declare import Field, Table
 from tapeline.errors import DeclarationError
 from tapeline.run.cells import FAULT_SEPARATOR, parse_csv
@@ -35,6 +38,15 @@ TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?$"
 ZONED = r"(Z|[+-]\d\d:?\d\d)$"
 
 
+def leaf_of(connector: Files | Kafka) -> pa.Schema:
+    """What travels to Spark: of a message no more than its value, unless steps ask for it."""
+    return MESSAGE_LEAF if _meta(connector) else TAPE_LEAF
+
+
+def _meta(connector: Files | Kafka) -> bool:
+    return isinstance(connector, Kafka) and connector.meta
+
+
 def decode(tape: DataFrame, files: Files | Kafka, table: Table) -> DataFrame:
     """Tape rows -> the declared columns and `_position`.
 
@@ -44,6 +56,8 @@ def decode(tape: DataFrame, files: Files | Kafka, table: Table) -> DataFrame:
     time = table.time
     # Names of the tape's own columns start with '_': a record may have a field of any other name.
     own = tape.select(*[F.col(name).alias(f"_{name}") for name in tape.columns])
+    if _meta(files):
+        own = own.withColumn("_message", _message())
     text = F.col("_raw").cast("string")
     whole = own.withColumn("_text", F.when(F.is_valid_utf8(text), text))
     parsed = _parse(whole, files)
@@ -53,7 +67,7 @@ def decode(tape: DataFrame, files: Files | Kafka, table: Table) -> DataFrame:
     values = [_value(field, files.zone).alias(field.name) for field in files.fields]
     retyped = [RETYPED] if files.format == "avro" else []
     bad = _shape_fault(files).alias("_bad")
-    typed = parsed.select(*KEPT, "_fault", "_text", bad, *retyped, *texts, *values)
+    typed = parsed.select(*_kept(files), "_fault", "_text", bad, *retyped, *texts, *values)
     deletes = F.coalesce(F.expr(table.apply_as_deletes or "false"), F.lit(False))
     faults = _faults(files, files.fields)
     if table.apply_as_deletes:
@@ -74,7 +88,21 @@ def decode(tape: DataFrame, files: Files | Kafka, table: Table) -> DataFrame:
         _sequence(typed, table).alias("sequence"),
         deletes.alias("deletes"),
     )
-    return typed.select(position.alias("_position"), *[F.col(f"`{name}`") for name in names])
+    message = [F.col("_message").alias(MESSAGE_COLUMN)] if _meta(files) else []
+    own_columns = [F.col(f"`{name}`") for name in names]
+    return typed.select(position.alias("_position"), *own_columns, *message)
+
+
+def _kept(files: Files | Kafka) -> tuple[str, ...]:
+    """What of the tape's own columns survives parsing."""
+    return (*KEPT, "_message") if _meta(files) else KEPT
+
+
+def _message() -> Column:
+    """The message as steps see it: what came with the value, and where it was."""
+    names = {"offset" if name == "line" else name: F.col(f"_{name}") for name in MESSAGE_COLUMNS}
+    order = ("key", "headers", "topic", "partition", "offset", "timestamp")
+    return F.struct(*[names[name].alias(name) for name in order])
 
 
 def _faults(files: Files | Kafka, fields: Iterable[Field]) -> Column:
@@ -131,7 +159,7 @@ def _sequence(typed: DataFrame, table: Table) -> Column:
 
 def _parse(tape: DataFrame, files: Files | Kafka) -> DataFrame:
     """One column of text per field, `_shape` saying what is wrong with the whole record."""
-    kept = [*KEPT, "_fault", "_text"]
+    kept = [*_kept(files), "_fault", "_text"]
     names = [field.name for field in files.fields if field != NEW_FIELDS]
     keep = NEW_FIELDS in files.fields
     if files.format == "text":

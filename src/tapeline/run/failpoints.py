@@ -9,6 +9,9 @@ POINTS = ("tape_decided", "tape_committed", "computed", "staged", "decided", "ad
 # of `tapeline pull`, a process of its own
 PULL_POINTS = ("pull_fetched", "pull_written", "pull_decided", "pull_delivered")
 
+# of a sink's deliverer
+SINK_POINTS = ("sink_sent", "sink_committed")
+
 
 def reach(point: str) -> None:
     """Die here by SIGKILL if TAPELINE_FAILPOINTS names this point: "decided=3", the third time."""

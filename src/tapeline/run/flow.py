@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from tapeline.books import Decision, Layout, Staged
 from tapeline.books.operator import DISMISS, REDRIVE, Act, OperatorTape
 from tapeline.books.proof import hash_of
-from tapeline.books.schemas import JOURNAL, with_columns
+from tapeline.books.schemas import JOURNAL, TAPE_LEAF, with_columns
 from tapeline.plan import Plan
 from tapeline.run.failpoints import reach
 from tapeline.run.identity import Identity
@@ -41,6 +41,7 @@ from tapeline.run.register import (
     tape_records,
     with_acts,
 )
+from tapeline.run.room import Room
 from tapeline.run.steps import Steps, TableStep, prepare
 from tapeline.run.stored import Stored
 from tapeline.run.tape import Tape, TapeBatch
@@ -107,6 +108,8 @@ class Flow:
         # Steps that were prepared for the same plan and references may be given.
         self.steps: Steps = steps or self._prepare()
         self.operator = OperatorTape(self.layout.operator)
+        limits = settings.flow
+        self.room = Room(limits.records_per_batch, limits.target_batch_seconds)
         self._batches = 0  # since the start, as far as it matters
         self._writing: list[Future[Staged]] = []
         self._recover()
@@ -157,6 +160,11 @@ class Flow:
         """Records of a source that the flow has not taken, and when the oldest came on the tape."""
         batches = list(self._pending[source])
         return sum(b.records for b in batches), batches[0].at if batches else None
+
+    def booked(self, source: str) -> int:
+        """The last delivery of a source that is in the books, and all before it."""
+        batches = list(self._pending[source])
+        return batches[0].first_delivery - 1 if batches else self.tapes[source].last_delivery
 
     def advance(self, limit: int | None = None) -> list[Published]:
         """Work off what is on the tape, batch by batch; a busy flow takes it along by itself."""
@@ -211,7 +219,7 @@ class Flow:
         cut: Cut = {}
         records, size = 0, 0
         limits = self.settings.flow
-        most = min(limits.records_per_batch, FIRST_RECORDS << self._batches)
+        most = min(self.room.records, FIRST_RECORDS << self._batches)
         for source, pending in self._pending.items():
             for batch in list(pending)[len(behind.get(source, ())) :]:
                 records, size = records + batch.records, size + batch.bytes
@@ -239,6 +247,8 @@ class Flow:
         body = self._body(cut, computed, staged)
         for source, proof in proofs.items():
             body["tapes"][source]["hash"] = proof.result()
+            more = [n for n in begun.tapes[source].rows.column_names if n not in TAPE_LEAF.names]
+            body["tapes"][source] |= {"columns": more} if more else {}
         body["acted"] = begun.acts[-1].number if begun.acts else self._acted
         body["milliseconds"] = round((time.perf_counter() - started) * 1000)
         decision = self.ledger.decide(body, self._clock())
@@ -254,7 +264,9 @@ class Flow:
             del self._pending[source][: len(batches)]
         self._batches = min(self._batches + 1, WARM_BATCHES)
         records = sum(batch.records for batches in cut.values() for batch in batches)
-        return Published(number, at, records, time.perf_counter() - started, body)
+        seconds = time.perf_counter() - started
+        self.room.note(records, seconds)
+        return Published(number, at, records, seconds, body)
 
     def _begun(self, cut: Cut) -> Begun:
         """What was begun ahead, if it is this cut and the steps are still the same."""

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from tapeline.errors import OperationError
 from tapeline.run.failpoints import reach
+from tapeline.run.room import Room
 from tapeline.run.tape import Tape, TapeBatch
 from tapeline.settings import Settings
 
@@ -38,13 +39,15 @@ class Ingest:
         accepted: Path,
         checkpoint: Path,
         settings: Settings,
+        room: Room,
     ) -> None:
         self._session = session
         self._tape = tape
         self._accepted = accepted
         self._checkpoint = checkpoint
         self._settings = settings
-        self._previous: TapeBatch | None = None
+        self._room = room
+        self._previous: list[TapeBatch] = []
         self.batches = 0
 
     def start(self, then: Callable[[TapeBatch], None]) -> StreamingQuery:
@@ -70,16 +73,21 @@ class Ingest:
         self.batches = 0
 
     def _on_batch(self, _: DataFrame, number: int, then: Callable[[TapeBatch], None]) -> None:
-        if self._previous is not None:
-            self._tape.release(self._previous)  # Spark has committed the batch before this one
+        for before in self._previous:
+            self._tape.release(before)  # Spark has committed the batch before this one
+        self._previous = []
         for recovered in self._tape.recover():
             then(recovered)
-        batch = self._tape.commit(self._pieces(number))
-        reach("tape_committed")
-        self._previous = batch
         self.batches += 1
-        if batch is not None:
-            then(batch)
+        pieces = self._pieces(number)
+        # Where a batch's time is limited, so is the tape's: the flow never splits its batches.
+        most = self._room.records if self._room.follows else None
+        for some in self._tape.portions(pieces, most) if most else [pieces]:
+            batch = self._tape.commit(some)
+            reach("tape_committed")
+            if batch is not None:
+                self._previous.append(batch)
+                then(batch)
 
     def _pieces(self, number: int) -> list[Path]:
         """The pieces of one of Spark's batches, from the checkpoint's own logs."""

@@ -67,6 +67,7 @@ class Prepared:
         """The step over these rows, in their order: one Spark job."""
         if rows.num_rows == 0:
             return self.arrow_schema.empty_table()
+        rows = self._leaf(rows)
         tasks = max(1, min(len(self._partitions), rows.num_rows // ROWS_PER_TASK))
         size = -(-rows.num_rows // tasks)
         with self._running:
@@ -80,6 +81,13 @@ class Prepared:
             finally:
                 self._fill(self._empty, tasks)
         return pa.Table.from_batches(batches, self.arrow_schema)
+
+    def _leaf(self, rows: pa.Table) -> pa.Table:
+        """The columns that the leaf has, in its order; older rows may lack some."""
+        for field in self._nothing.schema:
+            if field.name not in rows.column_names:
+                rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+        return rows.select(self._nothing.column_names)
 
     def warm(self) -> None:
         """Compile the generated code and broadcast the references, ahead of the first batch."""

@@ -25,6 +25,7 @@ from tapeline.run.ingest import Ingest
 from tapeline.run.lock import WriterLock
 from tapeline.run.schedule import Ticks
 from tapeline.run.session import build_session
+from tapeline.run.sinks import Delivering
 from tapeline.run.snapshot import answer_all
 from tapeline.run.supervisor import Supervisor
 from tapeline.run.taking import Taking
@@ -84,6 +85,7 @@ class Runner:
                 self.layout.intake(name) / "accepted",
                 self.layout.checkpoint(name),
                 self.settings,
+                self.flow.room,
             )
             for name, tape in self.tapes.items()
         }
@@ -94,7 +96,10 @@ class Runner:
             self.plan.name, self.settings.supervise, self._tell, self._clock
         )
         self.taking = Taking(
-            self.plan, self.settings, self.tapes, self.supervisor, self.status, self._clock
+            self.plan, self.settings, self.flow, self.supervisor, self.status, self._clock
+        )
+        self.delivering = Delivering(
+            self.plan, self.settings, self.supervisor, lambda: self.flow.published_batch
         )
         self.log = Log(self._log_folder(), self.settings.log, self._clock)
         self.log.say("started", pipeline=self.plan.name, batch=self.flow.published_batch)
@@ -111,6 +116,7 @@ class Runner:
         self.stop()
         self.flow.close()
         self.taking.close()
+        self.delivering.close()
         self._notifier.close()
         self.log.say("stopped", batch=self.flow.published_batch)
         self.log.close()
@@ -163,18 +169,28 @@ class Runner:
                 self._stop.clear()
             self.taking.settle()
             self._say(running=False)
+        try:
+            self.delivering.finish(self._stop)
+        finally:
+            self._say(running=False)
         if self.taking.failure is not None:
             raise self.taking.failure
         return done
 
     def _on_the_way(self) -> bool:
         """Whether anything accepted has not been published."""
-        return bool(self.flow.waiting or self.taking.ahead())
+        # In this order: what leaves one place meanwhile is seen in the next.
+        return (
+            self.taking.ahead()
+            or any(t.last_batch > self.flow.position[name] for name, t in self.tapes.items())
+            or bool(self.flow.waiting)
+        )
 
     def run(self, every: timedelta | None = None, seconds: float | None = None) -> None:
         """Run until stopped; the flow advances with the tape, or by aligned ticks."""
         intake = threading.Thread(target=self.taking.go_on, args=(self._stop,), daemon=True)
         intake.start()
+        self.delivering.start()
         deadline = time.monotonic() + seconds if seconds else None
         ticks = Ticks.starting(every, self._clock()) if every else None
         queries: dict[str, StreamingQuery] = {}
@@ -196,6 +212,7 @@ class Runner:
             with self._working:
                 for query in queries.values():
                     query.stop()
+            self.delivering.end()
             self.taking.settle()
             self._say(running=False)
 
@@ -341,6 +358,8 @@ class Runner:
 
     def _say(self, running: bool = True) -> None:
         self.status.ahead = {name: tape.ahead()[1:] for name, tape in self.tapes.items()}
+        self.status.partitions = self.taking.lag(self._clock())
+        self.status.sinks = self.delivering.facts()
         self.status.retries = self.supervisor.retries
         self.status.incidents = [one.facts() for one in self.supervisor.incidents.values()]
         if self._notifier.problem:

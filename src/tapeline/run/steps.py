@@ -12,12 +12,12 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tapeline.books.schemas import LINKS, REGISTER, TAPE_LEAF, with_columns
+from tapeline.books.schemas import LINKS, REGISTER, with_columns
 from tapeline.declare import Step, Summary, Table
 from tapeline.errors import DeclarationError
 from tapeline.plan import Plan
 from tapeline.run.allowed import Shape, inspect_plan
-from tapeline.run.decode import decode
+from tapeline.run.decode import decode, leaf_of
 from tapeline.run.formats import Translate, translator
 from tapeline.run.prepared import Prepared
 from tapeline.run.quality import judge
@@ -144,7 +144,7 @@ def _prepare_table(
     done: Mapping[str, TableStep],
 ) -> TableStep:
     source = plan.pipeline.sources.get(table.stream)
-    schema = TAPE_LEAF if source else done[table.stream].leaf_schema
+    schema = leaf_of(source.connector) if source else done[table.stream].leaf_schema
     shape: list[Shape] = []
 
     def build(leaf: DataFrame) -> DataFrame:

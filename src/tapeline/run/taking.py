@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 
@@ -12,11 +12,14 @@ from tapeline.books import Layout
 from tapeline.connect import Kafka
 from tapeline.errors import OperationError
 from tapeline.plan import Plan
+from tapeline.run.flow import Flow
 from tapeline.run.intake import Form, Intake, IntakeLimits
 from tapeline.run.supervisor import Supervisor
-from tapeline.run.tape import Tape
-from tapeline.run.topics import TopicIntake
+from tapeline.run.topics import Owner, TopicIntake
+from tapeline.run.topics.cluster import ASK_SECONDS
+from tapeline.run.topics.lag import PartitionLag
 from tapeline.settings import Settings
+from tapeline.watch.quarantine import user
 from tapeline.watch.status import StatusFile
 
 PAUSE_SECONDS = 0.05
@@ -30,13 +33,14 @@ class Taking:
         self,
         plan: Plan,
         settings: Settings,
-        tapes: Mapping[str, Tape],
+        flow: Flow,
         supervisor: Supervisor,
         status: StatusFile,
         clock: Callable[[], datetime],
     ) -> None:
         self._settings = settings
-        self._tapes = tapes
+        self._flow = flow
+        self._tapes = flow.tapes
         self._supervisor = supervisor
         self._status = status
         self._clock = clock
@@ -54,14 +58,16 @@ class Taking:
             record_bytes=said.record_bytes,
             file_bytes=said.file_bytes,
             settle_seconds=said.settle_seconds,
+            room=self._flow.room if self._flow.room.follows else None,
         )
         tape, home = self._tapes[name], layout.intake(name)
         intake: Intake | TopicIntake
         if isinstance(connector, Kafka):
-            group = f"tapeline.{plan.name}.{name}"
-            intake = TopicIntake(connector, home, self._settings.kafka, limits, self._clock, group)
+            owner = Owner(plan.name, name, self._flow.operator, user())
+            intake = TopicIntake(connector, home, self._settings.kafka, limits, self._clock, owner)
+            booked = self._flow.booked(name)
             for part in tape.deliveries():
-                intake.reached.note(part)
+                intake.note(part, booked)
         else:
             drop = self._settings.within(connector.path)
             drop.mkdir(parents=True, exist_ok=True)
@@ -88,9 +94,7 @@ class Taking:
         try:
             taken = self._take(name)
             waiting = self._intakes[name].waiting()
-            if isinstance(self._intakes[name], TopicIntake):
-                self._status.behind[name] = waiting[0]
-            else:
+            if not isinstance(self._intakes[name], TopicIntake):
                 self._status.dropped[name] = waiting
         except (OSError, OperationError) as error:
             self._status.problems[name] = f"intake: {error}"
@@ -116,8 +120,13 @@ class Taking:
             self.failure = said
 
     def _take_all(self, stop: threading.Event) -> None:
-        """Take every file that is whole; one that still changes gets its time to settle."""
+        """Take every file that is whole; one that still changes gets its time to settle.
+
+        What a cluster has, and says so, gets the time that it has for any answer.
+        """
         patience = 2 * self._settings.intake.settle_seconds
+        if any(isinstance(intake, TopicIntake) for intake in self._intakes.values()):
+            patience = max(patience, ASK_SECONDS)
         deadline, looked = time.monotonic() + patience, 0
         while not stop.is_set():
             taken = sum(self._take(name) for name in self._intakes)
@@ -133,6 +142,14 @@ class Taking:
                     return
             else:
                 stop.wait(PAUSE_SECONDS)
+
+    def lag(self, now: datetime) -> dict[str, dict[str, PartitionLag]]:
+        """How far the books are behind the topics, by source and partition."""
+        return {
+            name: intake.lag.partitions(self._flow.booked(name), now)
+            for name, intake in self._intakes.items()
+            if isinstance(intake, TopicIntake)
+        }
 
     def ahead(self) -> bool:
         """Whether anything is accepted that is not on the tape yet."""

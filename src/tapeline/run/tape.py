@@ -24,8 +24,14 @@ from tapeline.books.delta import Book, Staged
 from tapeline.books.durable import sync
 from tapeline.books.layout import Layout
 from tapeline.books.proof import listed_hash
-from tapeline.books.query import connect, register_table, rows_of
-from tapeline.books.schemas import TAPE_BATCHES, TAPE_LEAF
+from tapeline.books.query import connect, register_tape, rows_of
+from tapeline.books.schemas import (
+    MESSAGE,
+    MESSAGE_COLUMNS,
+    MESSAGE_LEAF,
+    TAPE_BATCHES,
+    TAPE_LEAF,
+)
 from tapeline.errors import OperationError
 from tapeline.run.failpoints import reach
 from tapeline.run.intake.pieces import PIECE_SCHEMA, describe
@@ -46,6 +52,7 @@ class TapeBatch:
     records: int
     bytes: int
     hash: int = 0  # of its row in tape_batches
+    first_delivery: int = 0
 
 
 class Tape:
@@ -75,6 +82,19 @@ class Tape:
             self.book.reopen()
             self._recover()
         return self.since(before)
+
+    def portions(self, pieces: Iterable[Path], most_records: int) -> list[list[Path]]:
+        """Pieces that are not on the tape yet, in order, in groups of at most so many records."""
+        groups: list[list[Path]] = []
+        room = 0
+        for path in sorted(p for p in pieces if int(p.stem) not in self._listed):
+            records = describe(path).records
+            if not groups or records > room:
+                groups.append([])
+                room = most_records
+            groups[-1].append(path)
+            room -= records
+        return groups
 
     def commit(self, pieces: Iterable[Path]) -> TapeBatch | None:
         """Put pieces on the tape as one batch; those already there are left out."""
@@ -109,12 +129,8 @@ class Tape:
 
     def read(self, batches: Iterable[TapeBatch]) -> pa.Table:
         """The records of some batches, in tape order."""
-        tables = [
-            pq.read_table(self._piece(number), columns=LEAF_COLUMNS)
-            for batch in batches
-            for number in batch.pieces
-        ]
-        return pa.concat_tables(tables).combine_chunks()
+        tables = [_read(self._piece(number)) for batch in batches for number in batch.pieces]
+        return pa.concat_tables(tables, promote_options="default").combine_chunks()
 
     def find(self, places: Sequence[tuple[int, int]]) -> pa.Table:
         """Single records by part and place, in that order, wherever compaction has put them."""
@@ -122,15 +138,16 @@ class Tape:
             {"p": [part for part, _ in places], "a": [at for _, at in places]},
             schema=pa.schema([("p", pa.int64()), ("a", pa.int64())]),
         )
-        columns = ", ".join(f'tape."{name}"' for name in LEAF_COLUMNS)
+        leaf = MESSAGE_LEAF if self.book.has("topic") else TAPE_LEAF
+        leaf = pa.schema([field for field in leaf if field.name != "ordinal"])
+        columns = ", ".join(f'tape."{name}"' for name in leaf.names)
         with connect() as connection:
-            register_table(connection, "tape", self.book.folder)
+            register_tape(connection, "tape", self.book.folder)
             connection.register("wanted", wanted)
             rows = connection.sql(
                 f"select {columns} from tape join wanted on part = p and tape.at = a "
                 "order by part, tape.at"
             ).to_arrow_table()
-        leaf = pa.schema([f for f in TAPE_LEAF if f.name != "ordinal"])
         return rows.select(leaf.names).cast(leaf)
 
     def deliveries(self) -> Iterator[dict[str, Any]]:
@@ -202,11 +219,19 @@ class Tape:
             target = self._piece(number)
             if not target.exists():
                 self._link(number, target)
-            records = pq.read_metadata(target).num_rows
+            metadata = pq.read_metadata(target)
+            records = metadata.num_rows
+            if metadata.num_columns > len(PIECE_SCHEMA):
+                self._widen()
             size = target.stat().st_size
             staged.append(Staged(self.source, target.name, records, size, batch.number))
         sync(self.book.folder)
         self.book.add(staged, batch.number)
+
+    def _widen(self) -> None:
+        """The first piece of topics makes room for what comes with a message."""
+        if not self.book.has("topic"):
+            self.book.widen(MESSAGE)
 
     def _link(self, number: int, target: Path) -> None:
         piece = self._accepted / target.name
@@ -245,7 +270,15 @@ class Listed:
         return number <= self.through or number in self._ahead
 
 
+def _read(piece: Path) -> pa.Table:
+    """What a flow needs of a piece, and of topics what came with the messages."""
+    file = pq.ParquetFile(piece)
+    wide = file.metadata.num_columns > len(PIECE_SCHEMA)
+    return file.read(columns=[*LEAF_COLUMNS, *(MESSAGE_COLUMNS if wide else ())])
+
+
 def _tape_batch(row: dict[str, Any]) -> TapeBatch:
     pieces = tuple(row["pieces"])
     proof = listed_hash(row)
-    return TapeBatch(row["batch"], row["at"], pieces, row["records"], row["bytes"], proof)
+    first = min((int(part["delivery"]) for part in json.loads(row["deliveries"])), default=0)
+    return TapeBatch(row["batch"], row["at"], pieces, row["records"], row["bytes"], proof, first)

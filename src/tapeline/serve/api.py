@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 from tapeline.books import Books
 from tapeline.books.commits import read_commits
+from tapeline.books.gaps import gaps_of
 from tapeline.books.operator import DISMISS, REDRIVE
 from tapeline.declare.duration import parse_moment
 from tapeline.serve.answers import Answers
@@ -419,6 +420,7 @@ def _audit_facts(books: Books) -> dict[str, Any]:
         "checks": [{**check.facts(), "balances": check.balances} for check in checks],
         "totals": books.totals(),
         "tapes": _tape_records(books, cut.body),
+        "gaps": [gap.facts() for gap in gaps_of(books.layout.operator)],
     }
 
 

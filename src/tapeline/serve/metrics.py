@@ -50,6 +50,8 @@ class _Books:
             for name, source in status.get("sources", {}).items():
                 lag.add_metric([name], source[what])
             yield lag
+        yield from _partitions(status)
+        yield from _sinks(status)
         records = CounterMetricFamily(
             "tapeline_records", "Records by table and verdict.", labels=["table", "verdict"]
         )
@@ -57,6 +59,40 @@ class _Books:
             for verdict, count in totals.get("verdicts", {}).items():
                 records.add_metric([table, verdict], count)
         yield records
+
+
+def _partitions(status: dict[str, Any]) -> Iterator[Metric]:
+    """How far the books are behind each partition of topics."""
+    for what, about in (
+        ("lag_records", "Messages of a partition that are not in the books."),
+        ("lag_seconds", "The age of the oldest of them."),
+    ):
+        lag = GaugeMetricFamily(f"tapeline_partition_{what}", about, labels=["source", "partition"])
+        for name, source in status.get("sources", {}).items():
+            for partition, facts in source.get("partitions", {}).items():
+                lag.add_metric([name, partition], facts[what])
+        yield lag
+    catch_up = GaugeMetricFamily(
+        "tapeline_catch_up_seconds",
+        "When a source's lag will be gone at its recent pace; absent while it does not shrink.",
+        labels=["source"],
+    )
+    for name, source in status.get("sources", {}).items():
+        if source.get("catch_up_seconds") is not None:
+            catch_up.add_metric([name], source["catch_up_seconds"])
+    yield catch_up
+
+
+def _sinks(status: dict[str, Any]) -> Iterator[Metric]:
+    for name, fact, about in (
+        ("tapeline_sink_batch", "delivered_batch", "The last batch that a sink has delivered."),
+        ("tapeline_sink_lag_batches", "lag_batches", "How many batches a sink is behind."),
+    ):
+        found = GaugeMetricFamily(name, about, labels=["sink"])
+        for sink, facts in status.get("sinks", {}).items():
+            if facts[fact] is not None:
+                found.add_metric([sink], facts[fact])
+        yield found
 
 
 def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip as gzip_format
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
@@ -86,19 +86,34 @@ def play(
     if progress.done:
         return 0
     before = progress.sent
+    for group in paced(day, before, seconds, sleep, clock, instruments):
+        progress = _deliver(group, target, progress)
+    replace(progress, renames=(), done=True).store(target)
+    return progress.sent - before
+
+
+def paced(
+    day: Day,
+    sent_before: int,
+    seconds: float,
+    sleep: Callable[[float], None],
+    clock: Callable[[], float],
+    instruments: Sequence[Instrument] | None = None,
+) -> Iterator[list[Sent]]:
+    """A day's records behind the first `sent_before`, a quarter of a second of `clock` at a time.
+
+    Each group comes at the end of its tick: what it holds has all been sent by then.
+    """
     due = _due(hours(day, instruments), seconds)
-    rest = islice(simulate(day, instruments), before, None)
+    rest = islice(simulate(day, instruments), sent_before, None)
     started: float | None = None
     for tick, group in groupby(rest, key=lambda sent: int(due(sent) / TICK_SECONDS)):
         if started is None:
             started = clock() - tick * TICK_SECONDS
-        # Deliver at the end of the tick: what a file holds has all been sent by then.
         wait_seconds = started + (tick + 1) * TICK_SECONDS - clock()
         if wait_seconds > 0:
             sleep(wait_seconds)
-        progress = _deliver(list(group), target, progress)
-    replace(progress, renames=(), done=True).store(target)
-    return progress.sent - before
+        yield list(group)
 
 
 @dataclass(frozen=True)
@@ -120,9 +135,9 @@ class _Progress:
         if not path.exists():
             return cls(day)
         stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["day"] != _as_json(day):
+        if stored["day"] != as_json(day):
             raise ValueError(
-                f"{path} belongs to another day: {stored['day']}, not {_as_json(day)}. "
+                f"{path} belongs to another day: {stored['day']}, not {as_json(day)}. "
                 "Use another seed, or remove the file to play this day from its start."
             )
         renames = tuple((hidden, name) for hidden, name in stored["renames"])
@@ -131,7 +146,7 @@ class _Progress:
     def store(self, folder: Path) -> None:
         path = self.path(folder, self.day)
         content = {
-            "day": _as_json(self.day),
+            "day": as_json(self.day),
             "sent": self.sent,
             "renames": self.renames,
             "done": self.done,
@@ -181,5 +196,5 @@ def _content(sents: Sequence[Sent], gzip: bool) -> bytes:
     return gzip_format.compress(content, compresslevel=6, mtime=0) if gzip else content
 
 
-def _as_json(day: Day) -> dict[str, str | int | float]:
+def as_json(day: Day) -> dict[str, str | int | float]:
     return {**asdict(day), "date": str(day.date)}

@@ -11,6 +11,7 @@ from tapeline import (
     DeclarationError,
     Files,
     HttpPull,
+    Kafka,
     Pipeline,
     Snapshot,
     Stream,
@@ -30,6 +31,7 @@ CURRENCIES = option("trades.currencies", ",".join(sorted(MINOR_UNITS)))
 MARKETS = chosen()
 ZONE = checked_zone(option("trades.zone", MARKETS[0].zone))
 MAIN_CURRENCY = option("trades.main_currency", MARKETS[0].currency)
+TOPICS = option("trades.topics", "")  # where trades come from; the folder landing/ unsaid
 CLIENT_DUE = option("trades.client_due", "no")  # one more Spark job and two tables per batch
 if CLIENT_DUE not in ("yes", "no"):
     raise DeclarationError(f"trades.client_due must be yes or no, not '{CLIENT_DUE}'.")
@@ -52,9 +54,13 @@ if MARKETS == HOME:
     )
 
 pipeline = Pipeline("trades")
-pipeline.source("raw_trades", Files("landing/", format="json", schema=TRADE))
-# What is booked by hand is in the back office: `tapeline pull` brings it into the same folder.
-pipeline.pull("back_office", HttpPull("/trades"), into="raw_trades")
+if TOPICS:
+    names = tuple(name.strip() for name in TOPICS.split(","))
+    pipeline.source("raw_trades", Kafka(names, format="json", schema=TRADE))
+else:
+    pipeline.source("raw_trades", Files("landing/", format="json", schema=TRADE))
+    # What is booked by hand is in the back office: `tapeline pull` brings it into the same folder.
+    pipeline.pull("back_office", HttpPull("/trades"), into="raw_trades")
 pipeline.reference("instruments", Files("reference/instruments.csv", format="csv"))
 pipeline.reference("clients", Files("reference/clients.csv", format="csv"))
 pipeline.reference(

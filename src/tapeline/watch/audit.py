@@ -120,7 +120,7 @@ class _Look:
             return
         folders = {"listed": layout.tape_batches(source), "tape": layout.tape(source)}
         for view, folder in folders.items():
-            if not register_table(self._connection, view, folder):
+            if not register_table(self._connection, view, folder, by_name=view == "tape"):
                 yield Check(f"{source}: {folder.name} is there", "True", "False", min(taken))
                 return
         first = min(part["first"] for part in taken.values())
@@ -158,7 +158,8 @@ class _Look:
             batch
             for batch, part in taken.items()
             if part["hash"] != self._tape_hash([p for p, n in by_piece.items()
-                                                if part["first"] <= n <= part["last"]])
+                                                if part["first"] <= n <= part["last"]],
+                                               part.get("columns", []))
         )  # fmt: skip
         yield _equal(f"{source}: hash of its records = its commits rows", next(wrong, None))
 
@@ -172,9 +173,10 @@ class _Look:
         ).fetchall()
         return dict(rows)
 
-    def _tape_hash(self, pieces: list[int]) -> str:
-        """The hash of what the tape holds of some pieces."""
-        names = ", ".join(quoted(f.name) for f in TAPE_LEAF if f.name != "ordinal")
+    def _tape_hash(self, pieces: list[int], more: list[str]) -> str:
+        """The hash of what the tape holds of some pieces, in more columns where they have them."""
+        own = [f.name for f in TAPE_LEAF if f.name != "ordinal"]
+        names = ", ".join(map(quoted, [*own, *more]))
         listed = ", ".join(map(str, pieces)) or "null"
         rows = self._connection.sql(f"select {names} from tape where part in ({listed})")
         return hash_of(rows.to_arrow_table())

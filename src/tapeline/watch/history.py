@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tapeline.books import Books
 from tapeline.books.fold import measures_of
-from tapeline.books.query import connect, quoted, register_table
+from tapeline.books.query import connect, quoted, register_table, register_tape
 from tapeline.books.reader import Cut
 from tapeline.declare import Summary
 from tapeline.errors import OperationError, did_you_mean
@@ -279,7 +279,7 @@ def _lines(
     for source in {link["_position"]["source"] for link in links}:
         places = {(p["part"], p["at"]) for p in (k["_position"] for k in links)
                   if p["source"] == source}  # fmt: skip
-        register_table(connection, "tape", books.layout.tape(source))
+        register_tape(connection, "tape", books.layout.tape(source))
         register_table(connection, "listed", books.layout.tape_batches(source))
         parts = ", ".join(str(part) for part in sorted({part for part, _ in places}))
         names: dict[int, str] = {}

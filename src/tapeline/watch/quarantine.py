@@ -12,8 +12,9 @@ from typing import Any
 
 from tapeline.books import Books
 from tapeline.books.operator import DISMISS, REDRIVE, Act, OperatorTape
-from tapeline.books.query import connect, register_table
+from tapeline.books.query import connect, register_table, register_tape
 from tapeline.books.reader import standing
+from tapeline.books.schemas import MESSAGE
 from tapeline.errors import OperationError, did_you_mean
 from tapeline.watch.history import keys_at
 
@@ -80,28 +81,34 @@ def show(books: Books, position: str) -> Row:
     place = _parse(position)
     rows = quarantined(books, Filter(positions=[position]))
     source, part, at = place
-    raw, delivery, line = None, None, None
+    found: list[Row] = []
     with connect() as connection:
-        if source in books.plan.pipeline.sources and register_table(
+        if source in books.plan.pipeline.sources and register_tape(
             connection, "tape", books.layout.tape(source)
         ):
-            found = connection.execute(
-                "select raw, delivery, line from tape where part = ? and tape.at = ?", [part, at]
-            ).fetchall()
-            if found:
-                raw, delivery, line = found[0]
-    if raw is None:
+            where = f"part = {part} and tape.at = {at}"
+            found = connection.sql(f"from tape where {where}").to_arrow_table().to_pylist()
+    if not found:
         raise OperationError(f"there is no record {position}. 'quarantine list' names positions.")
     acts = [act.row() for act in OperatorTape(books.layout.operator).since(0)
-            if act.position == place]  # fmt: skip
+            if act.table and act.position == place]  # fmt: skip
+    record = found[0]
     return {
         "position": position,
-        "record": raw,
-        "delivery": delivery,
-        "line": line,
+        "record": record["raw"],
+        "delivery": record["delivery"],
+        "line": record["line"],
+        "message": _message(record),
         "quarantined": [{k: v for k, v in row.items() if k != "record"} for row in rows],
         "acts": acts,
     }
+
+
+def _message(record: Row) -> Row | None:
+    """What came with a message's value, and where it was; nothing of a line of a file."""
+    if record.get("topic") is None:
+        return None
+    return {name: record[name] for name in MESSAGE.names} | {"offset": record["line"]}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tapeline.watch.catchup import CatchUp
+
 if TYPE_CHECKING:
     from tapeline.errors import TapelineError
 
@@ -37,7 +39,10 @@ class StatusFile:
         # by source: records that are accepted and not on the tape yet, and since when
         self.ahead: dict[str, tuple[int, datetime | None]] = {}
         self.dropped: dict[str, tuple[int, int]] = {}
-        self.behind: dict[str, int] = {}  # messages that are in topics and not taken yet
+        # by source and partition of topics: how far the books are behind
+        self.partitions: dict[str, dict[str, Any]] = {}
+        self._catching_up: dict[tuple[str, str], CatchUp] = {}
+        self.sinks: dict[str, dict[str, Any]] = {}
         self.problems: dict[str, str] = {}
         self.incidents: list[dict[str, Any]] = []
 
@@ -82,9 +87,11 @@ class StatusFile:
             "lag_records": sum(s["lag_records"] for s in sources.values()) + flow.acts_waiting,
             "lag_seconds": max((s["lag_seconds"] for s in sources.values()), default=0.0),
             "sources": sources,
+            "sinks": self.sinks,
             "drop_files": sum(files for files, _ in self.dropped.values()),
             "records_per_second": round(records / span, 1) if span else None,
             "batch_milliseconds": round(seconds[len(seconds) // 2] * 1000) if seconds else None,
+            "batch_limit_records": flow.room.records,
             "overruns": self.overruns,
             "problems": dict(self.problems),
             "incidents": self.incidents,
@@ -97,14 +104,33 @@ class StatusFile:
         waiting, oldest = flow.waiting_of(name)
         oldest = oldest or since
         files, size = self.dropped.get(name, (0, 0))
+        records, seconds = waiting + ahead, (now - oldest).total_seconds() if oldest else 0.0
+        partitions = self.partitions.get(name, {})
+        if partitions:
+            records = sum(one.records for one in partitions.values())
+            seconds = max(seconds, *(one.seconds for one in partitions.values()))
         return {
             "position": flow.position[name],
-            "lag_records": waiting + ahead + self.behind.get(name, 0),
-            "lag_seconds": round((now - oldest).total_seconds(), 3) if oldest else 0.0,
+            "lag_records": records,
+            "lag_seconds": round(seconds, 3),
+            "catch_up_seconds": self._catch_up(name, "", records, now),
+            "partitions": {
+                part: {
+                    "lag_records": one.records,
+                    "lag_seconds": one.seconds,
+                    "catch_up_seconds": self._catch_up(name, part, one.records, now),
+                }
+                for part, one in partitions.items()
+            },
             "drop_files": files,
             "drop_bytes": size,
             "problem": self.problems.get(name),
         }
+
+    def _catch_up(self, source: str, partition: str, records: int, now: datetime) -> float | None:
+        """When a lag will be gone at its recent pace; None while it does not shrink."""
+        known = self._catching_up.setdefault((source, partition), CatchUp())
+        return known.seconds(records, now)
 
 
 def read_status(path: Path) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from tapeline.run.intake.containers import avro_records, keep_schema
 from tapeline.run.intake.lines import CR, LF, Lines, Splitter, lines_of
 from tapeline.run.intake.messages import one_each
 from tapeline.run.intake.rows import json_rows
+from tapeline.run.room import Room
 
 MIB = 1024 * 1024
 READ_BYTES = 4 * MIB
@@ -52,6 +53,13 @@ class IntakeLimits:
     file_bytes: int = 5 * 1024 * MIB
     expansion_ratio: int = 200
     settle_seconds: float = 1.0
+    room: Room | None = None  # how many records a batch may hold, if that changes
+
+    @property
+    def piece_records(self) -> int:
+        """How many records a piece may hold now."""
+        most = self.records_per_piece
+        return min(most, self.room.records) if self.room else most
 
     def __post_init__(self) -> None:
         if min(self.files_per_pass, self.records_per_piece, self.record_bytes) < 1:

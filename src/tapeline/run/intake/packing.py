@@ -27,7 +27,7 @@ class Heap:
 
     def over(self, limits: IntakeLimits) -> bool:
         """Whether this is more than one piece may hold."""
-        return self.records > limits.records_per_piece or self.size > limits.bytes_per_piece
+        return self.records > limits.piece_records or self.size > limits.bytes_per_piece
 
     def cut(self, limits: IntakeLimits) -> Heap:
         """Take a full piece off the front."""
@@ -35,7 +35,7 @@ class Heap:
         for lines in self.lines:
             fits = 0
             if not rest.lines:
-                records = limits.records_per_piece - full.records
+                records = limits.piece_records - full.records
                 fits = lines.fitting(records, limits.bytes_per_piece - full.size)
             if fits:
                 full.add(lines.between(0, fits))
@@ -98,7 +98,7 @@ class Packer:
 
     def _share(self, part: Part, heap: Heap) -> None:
         records, size = self._records + heap.records, self._size + heap.size
-        if records > self._limits.records_per_piece or size > self._limits.bytes_per_piece:
+        if records > self._limits.piece_records or size > self._limits.bytes_per_piece:
             self.flush()
             records, size = heap.records, heap.size
         self._shared.append(part)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tapeline.connect.kafka import Kafka, client_options
 from tapeline.errors import OperationError
+from tapeline.run.topics.trouble import Heard, forbidden, in_words
 from tapeline.settings import KafkaSettings
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
+    from confluent_kafka.admin._metadata import ClusterMetadata
 
 ASK_SECONDS = 30.0
+FIRST_TURN_SECONDS = 3.0  # a refusal of who we are is known by then, and not waited for
 quiet = logging.getLogger("tapeline.kafka.client")
 quiet.addHandler(logging.NullHandler())
 quiet.propagate = False
@@ -37,21 +41,25 @@ class Bounds:
 class Cluster:
     """Answers of one cluster. Every question has a limit of time, and says who did not answer."""
 
-    def __init__(self, options: dict[str, str | int | bool], kafka: Kafka) -> None:
+    def __init__(self, settings: KafkaSettings, kafka: Kafka) -> None:
         from confluent_kafka.admin import AdminClient
 
         self._kafka = kafka
-        self._admin = AdminClient(dict(options), logger=quiet)
+        self._heard = Heard(settings)
+        # A connection that carries nothing more is given up before the next question is.
+        own = {"error_cb": self._heard, "socket.timeout.ms": int(ASK_SECONDS * 500)}
+        options: dict[str, Any] = {**client_options(settings), **own}
+        self._admin = AdminClient(options, logger=quiet)
 
-    def partitions(self, consumer: Consumer) -> dict[Partition, str]:
+    def partitions(self) -> dict[Partition, str]:
         """The partitions that the source chooses, each with the identity of its topic.
 
         A topic that is deleted and made anew has another identity: its offsets mean other records.
         """
         from confluent_kafka import KafkaException, TopicCollection
 
+        seen = self._topics()
         try:
-            seen = consumer.list_topics(timeout=ASK_SECONDS)
             chosen = sorted(
                 (name, partition)
                 for name, topic in seen.topics.items()
@@ -62,15 +70,45 @@ class Cluster:
             asked = self._admin.describe_topics(TopicCollection(names)) if names else {}
             ids = {name: str(one.result(ASK_SECONDS).topic_id) for name, one in asked.items()}
         except KafkaException as error:
-            raise unreachable(error) from None
+            raise in_words(error) from None
         missing = {name.partition("/")[0] for name in self._kafka.names} - set(names)
         if missing:
             absent = ", ".join(sorted(missing))
+            self._refuse_forbidden(sorted(missing))
             raise OperationError(
                 f"TOPIC_MISSING: the cluster has no topic {absent}. Make it, or correct the name; "
                 "the source waits for it."
             )
         return {one: f"{seen.cluster_id}/{ids[one[0]]}" for one in chosen}
+
+    def _topics(self) -> ClusterMetadata:
+        from confluent_kafka import KafkaException
+
+        self._admin.poll(0)  # what was told before this question is another story
+        self._heard.forget()
+        try:
+            return self._admin.list_topics(timeout=FIRST_TURN_SECONDS)
+        except KafkaException as error:
+            self._admin.poll(0)
+            if self._heard.final:
+                raise self._heard.words(error) from None
+        try:
+            return self._admin.list_topics(timeout=ASK_SECONDS - FIRST_TURN_SECONDS)
+        except KafkaException as error:
+            self._admin.poll(0)
+            raise self._heard.words(error) from None
+
+    def _refuse_forbidden(self, names: list[str]) -> None:
+        """A topic that this user may not see is not among those that there are."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        for name in names:
+            try:
+                seen = self._admin.list_topics(name, timeout=ASK_SECONDS).topics[name]
+            except KafkaException as error:
+                raise in_words(error) from None
+            if seen.error is not None and seen.error == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise forbidden(f"topic {name}, if there is one")
 
     def bounds(self, consumer: Consumer, partition: Partition) -> Bounds:
         from confluent_kafka import KafkaException, TopicPartition
@@ -80,13 +118,13 @@ class Cluster:
                 TopicPartition(*partition), timeout=ASK_SECONDS
             )
         except KafkaException as error:
-            raise unreachable(error) from None
+            raise in_words(error) from None
         return Bounds(first, end)
 
     def at(
         self, consumer: Consumer, partitions: list[Partition], moment: datetime
-    ) -> dict[Partition, int]:
-        """The first offset of each partition whose message was written at a moment or later."""
+    ) -> dict[Partition, int | None]:
+        """The first offset whose message is of a moment or later; None where none is yet."""
         from confluent_kafka import KafkaException, TopicPartition
 
         milliseconds = int(moment.timestamp() * 1000)
@@ -94,33 +132,34 @@ class Cluster:
         try:
             found = consumer.offsets_for_times(asked, timeout=ASK_SECONDS)
         except KafkaException as error:
-            raise unreachable(error) from None
-        # -1: nothing is that late yet, so everything that comes is.
+            raise in_words(error) from None
         return {
-            (one.topic, one.partition): one.offset
-            if one.offset >= 0
-            else self.bounds(consumer, (one.topic, one.partition)).end
-            for one in found
+            (one.topic, one.partition): one.offset if one.offset >= 0 else None for one in found
         }
+
+    def written(self, partitions: Iterable[Partition]) -> dict[str, int]:
+        """Where partitions end, messages of open transactions included."""
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+        latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = dict.fromkeys((TopicPartition(*one) for one in partitions), latest)
+        if not asked:
+            return {}
+        try:
+            answers = self._admin.list_offsets(
+                asked,
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=ASK_SECONDS,
+            )
+            return {
+                label((one.topic, one.partition)): answer.result(ASK_SECONDS).offset
+                for one, answer in answers.items()
+            }
+        except KafkaException as error:
+            raise in_words(error) from None
 
 
 def find_partitions(kafka: Kafka, settings: KafkaSettings) -> dict[Partition, str]:
     """The partitions of a source, asked once."""
-    from confluent_kafka import Consumer
-
-    options = client_options(settings)
-    consumer = Consumer({**options, "group.id": "tapeline.looks"}, logger=quiet)
-    try:
-        return Cluster(options, kafka).partitions(consumer)
-    finally:
-        consumer.close()
-
-
-def unreachable(error: Exception) -> OperationError:
-    """Why the cluster did not answer, in words, without addresses."""
-    said = error.args[0] if error.args else error
-    words = said.str() if hasattr(said, "str") else str(said)
-    return OperationError(
-        f"KAFKA: {words}. It is tried again; see that the brokers of kafka.brokers run, and that "
-        "this user may read."
-    )
+    return Cluster(settings, kafka).partitions()

@@ -21,8 +21,21 @@ const refresh = refreshing(async () => {
     { title: "found", class: "number", cell: (row) => row.found },
     { title: "first wrong batch", number: true, cell: (row) => row.batch ?? "" },
   ];
-  fill(byId("checks"), table(`${count(found.checks.length)} equations`, columns, found.checks));
+  fill(byId("checks"), [table(`${count(found.checks.length)} equations`, columns, found.checks), ...gaps(found.gaps)]);
 });
+
+function gaps(found) {
+  if (!found.length) return [];
+  const columns = [
+    { title: "partition", cell: (row) => `${row.topic}/${row.partition}` },
+    { title: "from", number: true, cell: (row) => row.from },
+    { title: "to", number: true, cell: (row) => row.to ?? "unknown" },
+    { title: "what", cell: (row) => `${row.kind}: ${row.words}` },
+    { title: "at", cell: (row) => clock(row.at, true) },
+    { title: "accepted by", cell: (row) => row.accepted_by },
+  ];
+  return [table("Accepted gaps: messages that a cluster had lost", columns, found)];
+}
 
 function flow(pipeline, found, source, wrong) {
   const steps = [box(`tape ${source}`, [["records taken", count(found.tapes[source])]], wrong.has(source))];

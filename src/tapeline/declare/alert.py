@@ -1,0 +1,55 @@
+"""An alert: a sentence, and a condition on every row of a table or number of a summary."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from tapeline.declare.where import Where
+from tapeline.errors import DeclarationError
+
+if TYPE_CHECKING:
+    Each = dict[str, Any]
+else:
+
+    class Each:
+        """In an alert's signature: one row of a table, or one number of a summary."""
+
+
+Severity = Literal["info", "warning", "critical"]
+
+
+@dataclass(frozen=True)
+class Alert:
+    """Raised when its condition begins to hold for a key, closed when it holds no more."""
+
+    name: str
+    function: Callable[..., Any]
+    reads: str
+    severity: Severity
+    where: Where
+
+    @property
+    def about(self) -> str:
+        """The sentence: the first line of the docstring."""
+        return (inspect.getdoc(self.function) or "").split("\n")[0]
+
+
+def alert_of(function: Callable[..., Any], severity: Severity, where: Where) -> Alert:
+    """The alert that a function declares: its one parameter names what it looks at."""
+    name = function.__name__
+    if severity not in get_args(Severity):
+        raise DeclarationError(
+            f"{where}: '{severity}' is no severity of {name}(): {', '.join(get_args(Severity))}."
+        )
+    parameters = list(inspect.signature(function).parameters.values())
+    said = parameters[0].annotation if len(parameters) == 1 else ""
+    text = said if isinstance(said, str) else getattr(said, "__name__", str(said))
+    if text.rsplit(".", 1)[-1].strip("'\"") != "Each":
+        raise DeclarationError(
+            f"{where}: {name}() is an alert: it has one parameter, a table or a summary annotated "
+            "as Each, and says whether the alert stands for that row or number."
+        )
+    return Alert(name, function, parameters[0].name, severity, where)

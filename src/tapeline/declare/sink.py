@@ -1,0 +1,62 @@
+"""A sink: what leaves, as a plain function over what one batch brought."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from tapeline.declare.where import Where
+from tapeline.errors import DeclarationError
+
+if TYPE_CHECKING:
+    Rows = list[dict[str, Any]]
+    Changes = list[dict[str, Any]]
+    Alerts = list[dict[str, Any]]
+else:
+
+    class Rows:
+        """In a sink's signature: the rows of a table that a batch brought or took back."""
+
+    class Changes:
+        """In a sink's signature: the numbers of a summary that a batch changed."""
+
+    class Alerts:
+        """In a sink's signature: what a batch raised and closed of an alert."""
+
+
+Kind = Literal["rows", "changes", "alerts"]
+KINDS: dict[str, Kind] = {"Rows": "rows", "Changes": "changes", "Alerts": "alerts"}
+
+
+@dataclass(frozen=True)
+class Sink:
+    """A named function that says what of each published batch goes to a connector."""
+
+    name: str
+    function: Callable[..., Any]
+    connector: Any
+    reads: str
+    kind: Kind
+    where: Where
+
+    @property
+    def about(self) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(self.function) or "").split("\n")[0]
+
+
+def sink_input(function: Callable[..., Any], where: Where) -> tuple[str, Kind]:
+    """What a sink's one parameter names, and how it is read."""
+    parameters = list(inspect.signature(function).parameters.values())
+    if len(parameters) == 1:
+        said = parameters[0].annotation
+        text = said if isinstance(said, str) else getattr(said, "__name__", str(said))
+        kind = KINDS.get(text.rsplit(".", 1)[-1].strip("'\""))
+        if kind is not None:
+            return parameters[0].name, kind
+    raise DeclarationError(
+        f"{where}: {function.__name__}() is a sink: it has one parameter, a table annotated as "
+        "Rows, a summary annotated as Changes, or an alert annotated as Alerts."
+    )

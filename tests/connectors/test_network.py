@@ -1,0 +1,177 @@
+"""A cluster behind a bad line, and one that asks who is there: faults 57 and 58 of the list."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AclOperation
+
+from tapeline import OperationError
+from tapeline.broker import Broker
+from tapeline.connect import Kafka
+from tapeline.run.intake import IntakeLimits
+from tapeline.run.topics import TopicIntake
+from tapeline.settings import KafkaSettings
+from tests.connectors.test_topics import values
+from tests.kafka import produced, refuse_without_kafka
+from tests.proxy import Proxy
+from tests.secure_kafka import (
+    PASSWORD,
+    USER,
+    VARIABLE,
+    SecureBroker,
+    free_ports,
+    secure_broker,
+)
+
+GROUP = "tapeline.test.raw"
+PROXIED = """
+listeners=PLAINTEXT://127.0.0.1:$port,LINE://127.0.0.1:{inner},CONTROLLER://127.0.0.1:$controller_port
+advertised.listeners=PLAINTEXT://127.0.0.1:$port,LINE://127.0.0.1:{outer},CONTROLLER://127.0.0.1:$controller_port
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,LINE:PLAINTEXT,CONTROLLER:PLAINTEXT
+"""
+
+
+@contextmanager
+def reading(settings: KafkaSettings, topic: str, home: Path) -> Iterator[TopicIntake]:
+    kafka, limits = Kafka(topic, format="text"), IntakeLimits(records_per_piece=500)
+    intake = TopicIntake(kafka, home, settings, limits, lambda: datetime.now(UTC), GROUP)
+    intake.recover(0, 0)
+    try:
+        yield intake
+    finally:
+        intake.close()
+
+
+def take_until(intake: TopicIntake, done: Callable[[], bool], seconds: float = 180.0) -> None:
+    """As a run does: what fails is tried again."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        with suppress(OperationError):
+            intake.take()
+
+
+def take_some(intake: TopicIntake) -> None:
+    """Until it fails: a right to read is missed only by the first fetch."""
+    for _ in range(100):
+        intake.take()
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Proxy]]:
+    """A broker, and a proxy that clients of its second listener are sent to."""
+    refuse_without_kafka()
+    (inner,) = free_ports(1)
+    with Proxy(inner) as proxy:
+        lines = PROXIED.format(inner=inner, outer=proxy.port)
+        broker = Broker(tmp_path_factory.mktemp("line"), properties=lines)
+        try:
+            broker.start()
+            yield broker, proxy
+        finally:
+            broker.stop()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["cut", *(pytest.param(name, marks=pytest.mark.slow) for name in ("slow", "half-open"))],
+)
+def test_a_bad_line_neither_loses_nor_doubles_a_message(
+    line: tuple[Broker, Proxy], tmp_path: Path, fault: str
+) -> None:
+    """Fault 57, each on 3,000 messages of 2 partitions: ten cuts in the middle of fetches; two
+    seconds of delay in each direction; connections that stay open and carry nothing more, which
+    the next questions to the cluster find out within a minute."""
+    broker, proxy = line
+    broker.make_topic(fault, 2)
+    sent = [f"{fault} {number}" for number in range(3_000)]
+    produced(broker, fault, sent[:2_000])
+    settings = KafkaSettings(brokers=f"127.0.0.1:{proxy.port}")
+    with reading(settings, fault, tmp_path) as intake:
+        take_until(intake, lambda: len(values(tmp_path)) >= 500)
+        before = proxy.accepted
+        if fault == "cut":
+            for _ in range(10):
+                proxy.cut()
+                with suppress(OperationError):
+                    intake.take()
+                proxy.mend()
+                with suppress(OperationError):
+                    intake.take()
+        elif fault == "slow":
+            proxy.delay_seconds = 2.0
+        else:
+            proxy.freeze()
+        produced(broker, fault, sent[2_000:])
+        try:
+            take_until(intake, lambda: len(values(tmp_path)) >= len(sent))
+        finally:
+            proxy.delay_seconds = 0.0
+        assert fault == "slow" or proxy.accepted > before
+    assert sorted(values(tmp_path)) == sorted(sent)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    """With a topic to read, one that may only be seen, and one that this user knows nothing of."""
+    refuse_without_kafka()
+    with secure_broker(tmp_path_factory.mktemp("secured") / "authority") as made:
+        for name in ("readable", "visible", "hidden"):
+            made.broker.make_topic(name, 1)
+            produced(made.broker, name, ["a", "b"])
+        made.allow("readable", AclOperation.READ, AclOperation.DESCRIBE)
+        made.allow("visible", AclOperation.DESCRIBE)
+        made.allow_group(GROUP)
+        yield made
+
+
+def test_messages_come_over_sasl_and_tls(
+    secured: SecureBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, PASSWORD)
+    with reading(secured.settings(), "readable", tmp_path) as intake:
+        take_until(intake, lambda: values(tmp_path) == ["a", "b"])
+        assert PASSWORD not in repr(secured.settings())
+
+
+@pytest.mark.parametrize(
+    ("fault", "topic", "words"),
+    [
+        ("password", "readable", rf"AUTH: .*'{USER}'.*password in {VARIABLE}"),
+        ("certificate", "readable", r"TLS: .*certificate has expired"),
+        ("authority", "readable", r"TLS: .*unable to get local issuer"),
+        ("right to read", "visible", r"ACL: this user may not read"),
+        ("right to see", "hidden", r"ACL: this user may not read topic hidden"),
+    ],
+)
+def test_who_is_refused_is_told_why(
+    secured: SecureBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    fault: str, topic: str, words: str,
+) -> None:  # fmt: skip
+    """Fault 58: each within half a minute, without an address and without a secret."""
+    monkeypatch.setenv(VARIABLE, "wrong-Secret-5" if fault == "password" else PASSWORD)
+    settings = {
+        "certificate": secured.settings(brokers=f"127.0.0.1:{secured.expired_port}"),
+        "authority": secured.settings(ca_file=""),
+    }.get(fault, secured.settings())
+    with reading(settings, topic, tmp_path) as intake:
+        with pytest.raises(OperationError, match=words) as refusal:
+            take_some(intake)
+        told = str(refusal.value)
+        assert not any(secret in told for secret in ("wrong-Secret-5", PASSWORD, "127.0.0.1"))
+    assert values(tmp_path) == []
+
+
+def test_a_topic_that_is_not_there_is_named(line: tuple[Broker, Proxy], tmp_path: Path) -> None:
+    settings = KafkaSettings(brokers=line[0].bootstrap_servers)
+    with (
+        reading(settings, "no-such-topic", tmp_path) as intake,
+        pytest.raises(OperationError, match=r"TOPIC_MISSING: .*no-such-topic"),
+    ):
+        intake.take()

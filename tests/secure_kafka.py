@@ -1,0 +1,148 @@
+"""A broker that asks who one is: SASL over TLS, rights by topic, and a listener that has expired.
+
+Certificates are made by `openssl` for each run, by an authority that lives as long as the run.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from tapeline.broker import Broker
+from tapeline.settings import KafkaSettings
+
+PATIENCE_SECONDS = 30.0
+USER, PASSWORD, VARIABLE = "reader", "k7-Zebra-93!", "TRADES_KAFKA_PASSWORD"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+SECURED = """
+listeners=PLAINTEXT://127.0.0.1:$port,SECURE://127.0.0.1:{secure},EXPIRED://127.0.0.1:{expired},CONTROLLER://127.0.0.1:$controller_port
+advertised.listeners=PLAINTEXT://127.0.0.1:$port,SECURE://127.0.0.1:{secure},EXPIRED://127.0.0.1:{expired},CONTROLLER://127.0.0.1:$controller_port
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,EXPIRED:SASL_SSL
+sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.secure.scram-sha-512.sasl.jaas.config={scram} required;
+listener.name.expired.scram-sha-512.sasl.jaas.config={scram} required;
+listener.name.secure.ssl.keystore.type=PEM
+listener.name.secure.ssl.keystore.location={folder}/server.pem
+listener.name.expired.ssl.keystore.type=PEM
+listener.name.expired.ssl.keystore.location={folder}/expired.pem
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+"""
+
+
+@dataclass(frozen=True)
+class SecureBroker:
+    """Tests act as they like through the plain listener; a reader has to say who it is."""
+
+    broker: Broker
+    secure_port: int
+    expired_port: int
+    ca_file: Path
+
+    def settings(self, **other: Any) -> KafkaSettings:
+        """How a reader reaches it; its password is in the environment."""
+        said = {
+            "brokers": f"127.0.0.1:{self.secure_port}",
+            "security": "SASL_SSL",
+            "ca_file": str(self.ca_file),
+            "username": USER,
+            "password_variable": VARIABLE,
+        }
+        return KafkaSettings(**(said | other))
+
+    def allow(self, topic: str, *operations: AclOperation) -> None:
+        """Let the reader do so much with a topic."""
+        self._allow([(ResourceType.TOPIC, topic, operation) for operation in operations])
+
+    def allow_group(self, group: str) -> None:
+        """Let the reader write down how far it is."""
+        self._allow([(ResourceType.GROUP, group, AclOperation.READ)])
+
+    def _allow(self, wanted: list[tuple[ResourceType, str, AclOperation]]) -> None:
+        rights = [
+            AclBinding(
+                kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*",
+                operation, AclPermissionType.ALLOW,
+            )
+            for kind, name, operation in wanted
+        ]  # fmt: skip
+        admin = self.admin()  # it must live until the answers are there
+        for done in admin.create_acls(rights).values():
+            done.result(PATIENCE_SECONDS)
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
+
+
+@contextmanager
+def secure_broker(folder: Path) -> Iterator[SecureBroker]:
+    folder.mkdir(parents=True)
+    authority = _authority(folder)
+    _certificate(folder, "server", days=1)
+    _certificate(folder, "expired", days=0)
+    secure, expired = free_ports(2)
+    lines = SECURED.format(secure=secure, expired=expired, folder=folder, scram=SCRAM)
+    broker = Broker(folder / "broker", properties=lines)
+    try:
+        broker.start()
+        made = SecureBroker(broker, secure, expired, authority)
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        user = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
+        admin = made.admin()
+        admin.alter_user_scram_credentials([user])[USER].result(PATIENCE_SECONDS)
+        yield made
+    finally:
+        broker.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on; all are held until the last is found."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+def _authority(folder: Path) -> Path:
+    _openssl(
+        folder, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key",
+        "-out", "ca.crt", "-days", "1", "-subj", "/CN=authority of a test",
+    )  # fmt: skip
+    return folder / "ca.crt"
+
+
+def _certificate(folder: Path, name: str, days: int) -> None:
+    """A key and a certificate for 127.0.0.1, in one file as Kafka wants them."""
+    (folder / "names.ext").write_text("subjectAltName=IP:127.0.0.1\n")
+    _openssl(
+        folder, "req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key",
+        "-out", f"{name}.csr", "-subj", "/CN=127.0.0.1",
+    )  # fmt: skip
+    _openssl(
+        folder, "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key",
+        "-CAcreateserial", "-out", f"{name}.crt", "-days", str(days), "-extfile", "names.ext",
+    )  # fmt: skip
+    text = (folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text()
+    (folder / f"{name}.pem").write_text(text)
+
+
+def _openssl(folder: Path, *words: str) -> None:
+    subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)

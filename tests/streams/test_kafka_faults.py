@@ -1,0 +1,228 @@
+"""A cluster that is not there, dies, refuses, or sends fifty times as much: faults 49, 50, 58, 60.
+
+Real brokers, real Spark; the expected books are those of an independent few lines of Python.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+
+from tapeline import OperationError
+from tapeline.books import Books
+from tapeline.broker import Broker
+from tapeline.plan import load_pipeline, resolve
+from tapeline.run.runner import Runner
+from tapeline.settings import (
+    FlowSettings,
+    IntakeSettings,
+    KafkaSettings,
+    LogSettings,
+    Settings,
+)
+from tapeline.watch.audit import audit
+from tapeline.watch.status import read_status
+from tests.kafka import produced, refuse_without_kafka
+from tests.secure_kafka import PASSWORD, VARIABLE, free_ports, secure_broker
+from tests.streams.test_demo_kafka import equals_the_oracle
+from tests.streams.test_topics_to_books import (
+    expected,
+    found,
+    order,
+    plan_of,
+    settings_for,
+    wait_for,
+)
+
+Make = Callable[..., str]
+PATIENCE_SECONDS = 120.0
+
+
+@contextmanager
+def live(runner: Runner) -> Iterator[Callable[[], dict[str, Any]]]:
+    """A run on a thread; gives what it says of itself."""
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        yield lambda: read_status(runner.layout.status) or {}
+    finally:
+        runner.stop()
+        thread.join()
+
+
+@pytest.mark.slow
+def test_a_run_waits_for_its_cluster_and_outlives_its_death(tmp_path: Path, spark: Any) -> None:
+    """Faults 50 and 49: nobody answers at the start; then the broker is killed with messages
+    acknowledged and others on their way, and comes back. 3,000 messages, each counted once."""
+    refuse_without_kafka()
+    own, (port,) = Broker(tmp_path / "broker"), free_ports(1)
+    plan = plan_of("orders")
+    kafka = KafkaSettings(brokers=f"127.0.0.1:{port}")
+    settings = Settings(project=tmp_path, root=tmp_path / "books", kafka=kafka)
+    books = Books(plan, settings.home("orders"))
+    try:
+        with Runner(plan, settings, session=spark) as runner, live(runner) as status:
+            wait_for(lambda: "SOURCE_DOWN" in str(status().get("problems")))
+            own.start(port)
+            own.make_topic("orders", 2)
+            options = {"bootstrap.servers": f"127.0.0.1:{port}", "enable.idempotence": True}
+            producer = Producer(options)
+            send(producer, range(1_000))
+            wait_for(lambda: bool(found(books)))
+            send(producer, range(1_000, 2_000))
+            os.kill(own.status().pid or 0, signal.SIGKILL)
+            send(producer, range(2_000, 3_000))
+            own.start(port)
+            assert producer.flush(PATIENCE_SECONDS) == 0
+            wait_for(lambda: found(books) == expected(range(3_000)))
+            assert books.totals()["orders"]["verdicts"] == {"kept": 3_000}
+            wait_for(lambda: not status()["problems"] and not status()["incidents"])
+    finally:
+        own.stop()
+    assert all(check.balances for check in audit(books, full=True))
+
+
+def send(producer: Producer, numbers: range) -> None:
+    for number in numbers:
+        producer.produce("orders", order(number), f"o{number}")
+        producer.poll(0)
+
+
+def test_a_burst_of_fifty_times_waits_in_the_topic(
+    broker: Broker, topic: Make, tmp_path: Path, spark: Any
+) -> None:
+    """Fault 60, small: batches of at most 1,000 while 10,000 messages of 1 kB come at once, which
+    is fifty times what the run took a moment before. What is taken and not on the tape stays
+    below 4 pieces of 250, the process grows by less than 200 MB, and the lag falls to nothing."""
+    name = topic(2)
+    settings = replace(
+        settings_for(tmp_path, broker),
+        intake=IntakeSettings(records_per_piece=250, pieces_ahead=4),
+        flow=FlowSettings(records_per_batch=1_000, bytes_per_tape_batch=128 * 1024),
+        log=LogSettings(format="json"),
+    )
+    plan = plan_of(name)
+    books = Books(plan, settings.home("orders"))
+    with Runner(plan, settings, session=spark) as runner, live(runner) as status:
+        produced(broker, name, map(order, range(200)))
+        wait_for(lambda: found(books) == expected(range(200)))
+        process = psutil.Process()
+        before = process.memory_info().rss
+        produced(broker, name, (f"{order(n):<1000}" for n in range(200, 10_200)))
+        wait_for(lambda: status()["lag_records"] > 2_000)
+        lags, ahead, grown = [], 0, 0
+        while status()["batch"] == 0 or status()["lag_records"]:
+            lags.append(status()["lag_records"])
+            ahead = max(ahead, runner.tapes["raw"].ahead()[0])
+            grown = max(grown, process.memory_info().rss - before)
+            assert len(lags) < 10_000
+            time.sleep(0.05)
+        wait_for(lambda: found(books) == expected(range(10_200)))
+    batches = [line for line in logged(runner.layout.log) if line["event"] == "published"]
+    assert max(line["records"] for line in batches) <= 1_000
+    assert ahead <= 5  # the limit, and the one that was being written
+    assert grown < 200 * 1024 * 1024
+    assert lags[-1] < max(lags)
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    return [
+        json.loads(line)
+        for file in sorted(folder.glob("*"))
+        for line in file.read_text().splitlines()
+    ]
+
+
+def test_trades_over_sasl_and_tls_reach_the_books_and_a_secret_reaches_nothing(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault 58: a wrong password ends a run with AUTH; the right one reads the same topic."""
+    from confluent_kafka.admin import AclOperation
+
+    refuse_without_kafka()
+    with secure_broker(tmp_path / "authority") as secured:
+        secured.broker.make_topic("orders", 2)
+        secured.allow("orders", AclOperation.READ, AclOperation.DESCRIBE)
+        secured.allow_group("tapeline.orders.raw")
+        produced(secured.broker, "orders", map(order, range(200)))
+        plan, folder = plan_of("orders"), tmp_path / "project"
+        settings = Settings(project=folder, root=folder / "books", kafka=secured.settings())
+        books = Books(plan, settings.home("orders"))
+        monkeypatch.setenv(VARIABLE, "wrong-Secret-5")
+        with (
+            Runner(plan, settings, session=spark) as runner,
+            pytest.raises(OperationError, match="AUTH: the cluster refuses the user 'reader'"),
+        ):
+            runner.run_once()
+        monkeypatch.setenv(VARIABLE, PASSWORD)
+        with Runner(plan, settings, session=spark) as runner:
+            runner.run_once()
+    assert found(books) == expected(range(200))
+    written = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    secrets = (b"wrong-Secret-5", PASSWORD.encode())
+    assert written
+    assert not any(secret in content for content in written for secret in secrets)
+    assert PASSWORD not in f"{plan}{settings}"
+
+
+@pytest.mark.slow
+def test_simulator_and_flow_are_killed_and_every_trade_counts_once(
+    broker: Broker, topic: Make, tmp_path: Path
+) -> None:
+    """The producer is killed four times at random over a day of 4,000 trades, the flow with it
+    every other time; the books and the count of every verdict equal the oracle's, so that no
+    acknowledged message is lost or comes twice."""
+    name, chance = topic(3), Random(11)
+    environment = {
+        **os.environ,
+        "TAPELINE_KAFKA_BROKERS": broker.bootstrap_servers,
+        "TAPELINE_PIPELINE_TRADES_TOPICS": name,
+        "TAPELINE_JARS": str(Path(__file__).parents[2] / ".jars"),
+    }
+
+    def start(*words: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tapeline", *words], cwd=tmp_path, env=environment,
+            start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    day = ["simulate", "--topic", name, "--trades", "4000", "--seed", "3"]
+    player = start(*day, "--seconds", "100")
+    wait_for(lambda: bool(list(tmp_path.glob("reference/truth-*"))))
+    flow = start("run")
+    for number in range(4):
+        time.sleep(chance.uniform(6, 20))
+        kill(player)
+        if number % 2:
+            kill(flow)
+            flow = start("run")
+        player = start(*day, "--seconds", "100")
+    time.sleep(chance.uniform(6, 20))
+    kill(player)
+    kill(flow)
+    assert start(*day, "--seconds", "1").wait(PATIENCE_SECONDS) == 0
+    assert start("run", "--once").wait(3 * PATIENCE_SECONDS) == 0
+    settings = Settings(project=tmp_path, pipeline={"trades": {"topics": name}})
+    plan = resolve(load_pipeline("tapeline.trades", settings))
+    equals_the_oracle(Books(plan, settings.home("trades")), tmp_path / "reference")
+
+
+def kill(child: subprocess.Popen[bytes]) -> None:
+    """With all that it started, and without a word."""
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()

@@ -1,0 +1,114 @@
+"""What comes with a message: on the tape, proved, shown, and there for steps that ask for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tapeline import Kafka, Pipeline, Stream
+from tapeline.books import Books
+from tapeline.broker import Broker
+from tapeline.plan import Plan, resolve
+from tapeline.run.runner import Runner
+from tapeline.settings import HousekeepingSettings, KafkaSettings, Settings
+from tapeline.watch.audit import audit
+from tapeline.watch.housekeeping import compact
+from tapeline.watch.quarantine import Filter, quarantined, show
+
+SCHEMA = "id string, amount int"
+
+
+def plan_of(topic: str) -> Plan:
+    pipeline = Pipeline("orders")
+    pipeline.source("raw", Kafka(topic, schema=SCHEMA, meta=True))
+
+    @pipeline.table(key="id")
+    def orders(raw: Stream) -> DataFrame:
+        return raw.withColumns(
+            {
+                "desk": F.col("message.key").cast("string"),
+                "trace": F.col("message.headers")[0]["value"].cast("string"),
+            }
+        )
+
+    return resolve(pipeline)
+
+
+def settings_for(folder: Path, broker: Broker) -> Settings:
+    kafka = KafkaSettings(brokers=broker.bootstrap_servers)
+    return Settings(project=folder, root=folder / "books", kafka=kafka)
+
+
+def sent(broker: Broker, topic: str, value: str, key: str | None, **headers: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce(topic, value, key, headers=headers or None, timestamp=1_700_000_000_123)
+    assert producer.flush(60) == 0
+
+
+def test_a_message_comes_with_its_key_headers_and_place(
+    broker: Broker, topic: Callable[..., str], tmp_path: Path, spark: Any
+) -> None:
+    name = topic(1)
+    plan = plan_of(name)
+    settings = settings_for(tmp_path, broker)
+    books = Books(plan, settings.home("orders"))
+    sent(broker, name, json.dumps({"id": "a", "amount": 1}), "desk 1", trace="t1", other="x")
+    sent(broker, name, json.dumps({"id": "b", "amount": 2}), None)
+    sent(broker, name, "not JSON", "desk 2", trace="t3")
+    with Runner(plan, settings, session=spark) as runner:
+        runner.run_once()
+        rows = {row["id"]: row for row in books.read("orders").to_pylist()}
+        assert (rows["a"]["desk"], rows["a"]["trace"]) == ("desk 1", "t1")
+        assert (rows["b"]["desk"], rows["b"]["trace"]) == (None, None)
+        message = rows["a"]["message"]
+        assert (message["topic"], message["partition"], message["offset"]) == (name, 0, 0)
+        assert message["timestamp"].timestamp() == 1_700_000_000.123
+        tape = runner.tapes["raw"]
+        (wrong,) = quarantined(books, Filter())
+        shown = show(books, wrong["position"])
+        assert shown["message"]["key"] == b"desk 2"
+        assert shown["message"]["headers"] == [{"name": "trace", "value": b"t3"}]
+        assert shown["message"]["offset"] == 2
+        sent(broker, name, json.dumps({"id": "c", "amount": 3}), "desk 3")
+        runner.run_once()
+        compact(tape.book, HousekeepingSettings().compact_target_bytes)
+        found = tape.find([(1, 0), (2, 0)]).to_pylist()
+        assert [row["key"] for row in found] == [b"desk 1", b"desk 3"]
+    assert all(check.balances for check in audit(books, full=True))
+
+
+def test_a_tape_from_before_messages_were_kept_goes_on(
+    broker: Broker,
+    topic: Callable[..., str],
+    tmp_path: Path,
+    spark: Any,
+    monkeypatch: Any,
+) -> None:
+    name = topic(1)
+    plan = plan_of(name)
+    settings = settings_for(tmp_path, broker)
+    books = Books(plan, settings.home("orders"))
+    sent(broker, name, json.dumps({"id": "a", "amount": 1}), "old")
+    with monkeypatch.context() as before, Runner(plan, settings, session=spark) as runner:
+        before.setattr("tapeline.run.topics.messages._beside", lambda *_: None)
+        runner.run_once()
+    (piece,) = (tmp_path / "books/orders/bronze/raw").glob("*.parquet")
+    assert "key" not in pq.read_schema(piece).names
+    sent(broker, name, json.dumps({"id": "b", "amount": 2}), "new")
+    with Runner(plan, settings, session=spark) as runner:
+        runner.run_once()
+        assert all(check.balances for check in audit(books, full=True))
+        found = runner.tapes["raw"].find([(1, 0), (2, 0)])
+        assert found["key"].to_pylist() == [None, b"new"]
+        compact(runner.tapes["raw"].book, HousekeepingSettings().compact_target_bytes)
+    rows = {row["id"]: row["message"] for row in books.read("orders").to_pylist()}
+    assert rows["a"]["key"] is None
+    assert rows["b"]["key"] == b"new"
+    assert all(check.balances for check in audit(books, full=True))
