@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
@@ -56,7 +57,7 @@ def topic(broker: Broker, request: pytest.FixtureRequest) -> Callable[[int], str
 
 
 def produced(
-    broker: Broker, topic: str, values: Iterable[str], key: Callable[[str], str] = str
+    broker: Broker, topic: str, values: Iterable[str | bytes], key: Callable[[Any], str] = str
 ) -> None:
     """Send values, and wait until the broker has them all."""
     refused: list[KafkaError] = []

@@ -16,6 +16,7 @@ from typing import Any
 import fastavro
 import pytest
 
+from tapeline.books import Books
 from tapeline.broker import Broker
 from tapeline.plan import load_pipeline, resolve
 from tapeline.run.runner import Runner
@@ -91,3 +92,36 @@ def test_json_becomes_avro_with_the_header_of_the_registry(
     said = status["sinks"]["converted"]
     assert said["messages"] == 30
     assert (said["lag_batches"], said["problem"]) == (0, None)
+
+
+def as_avro(number: int, schema: Any) -> bytes:
+    out = io.BytesIO()
+    out.write(struct.pack(">bI", 0, 7))
+    fastavro.schemaless_writer(out, schema, trade(number))
+    return out.getvalue()
+
+
+@pytest.mark.usefixtures("forget_settings")
+def test_avro_with_the_header_of_the_registry_becomes_json(
+    broker: Broker, topic: Callable[..., str], tmp_path: Path, spark: Any
+) -> None:
+    incoming, outgoing = topic(2), topic(1)
+    settings = Settings(
+        project=EXAMPLES,
+        root=tmp_path,
+        kafka=KafkaSettings(brokers=broker.bootstrap_servers),
+        pipeline={"avro_to_json": {"from": incoming, "to": outgoing}},
+    )
+    plan = resolve(load_pipeline("avro_to_json.py", settings))
+    schema = json.loads((EXAMPLES / "schemas" / "7.avsc").read_text())
+    good = [as_avro(number, schema) for number in range(40)]
+    produced(broker, incoming, [*good, good[0][:7], struct.pack(">bI", 0, 8) + good[0][5:]])
+    for _ in range(2):  # the second run finds nothing to do
+        with Runner(plan, settings, session=spark) as runner:
+            runner.run_once()
+    found = [json.loads(value) for part in consumed_bytes(broker, outgoing) for value in part]
+    for one in found:
+        one["traded_at"] = datetime.fromisoformat(one["traded_at"])
+        one["price"] = Decimal(one["price"])
+    assert sorted(found, key=lambda one: int(one["trade_id"][1:])) == [*map(trade, range(40))]
+    assert Books(plan, settings.home(plan.name)).with_verdict("trades", "quarantined").num_rows == 2

@@ -305,6 +305,7 @@ def test_an_alert_is_raised_once_and_closes_itself_when_its_cause_is_gone(
     name, orders = topic(1), Memory()
     pipeline = with_alerts(shop.pipeline(), Kafka(name), orders)
     for published in (9, BATCHES):
+        orders.rows.clear()  # a new process has an empty memory
         send_all(shop.delivering(pipeline, published, kafka=kafka(broker)))
     found = messages(broker, name)
     totals, of_orders = expected_alerts(shop)
