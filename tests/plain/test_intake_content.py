@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import tracemalloc
 from datetime import date
 from decimal import Decimal
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -330,3 +332,25 @@ def test_a_cut_gzip_file_is_never_taken_for_a_whole_one(content, missing):
             list(Reading(handle, len(packed), Form("text"), IntakeLimits()))
     finally:
         os.close(handle)
+
+
+def test_an_avro_file_gives_its_records_and_its_schema_is_kept(tmp_path):
+    by = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "string"}]}
+    file = io.BytesIO()
+    fastavro.writer(file, by, [{"id": "a"}, {"id": "bc"}])
+    desk = Desk(tmp_path, Form("avro", schemas=tmp_path / "schemas"))
+    desk.send("rows.avro", file.getvalue())
+    desk.send("text.avro", b'{"id": "a"}\n')
+    desk.run()
+    assert [(row["line"], row["raw"]) for row in desk.tape] == [(1, b"\x02a"), (2, b"\x04bc")]
+    (kept,) = (tmp_path / "schemas").iterdir()
+    assert {row["header"] for row in desk.tape} == {kept.stem.encode()}
+    assert json.loads(kept.read_bytes())["fields"] == by["fields"]
+    (finding,) = desk.findings("REJECTED")
+    assert "it is not an Avro file" in finding["detail"]
+
+
+def test_an_avro_file_where_lines_are_declared_is_rejected(desk):
+    desk.send("rows.json", b"Obj\x01...")
+    desk.run()
+    assert "declare the source with format 'avro'" in desk.findings("REJECTED")[0]["detail"]

@@ -15,7 +15,9 @@ import pytest
 from pyspark.sql import DataFrame
 
 from tapeline import Files, Kafka, Pipeline, Stream
+from tapeline.books import Layout
 from tapeline.books.operator import REDRIVE
+from tapeline.run.intake.containers import keep_schema
 from tapeline.testing import Trial
 from tapeline.trades.fix import pipeline as fix_pipeline
 from tapeline.watch.quarantine import Filter
@@ -219,8 +221,10 @@ def test_avro_messages_are_read_by_the_schema_they_were_written_with(trial: Tria
 def test_records_of_a_container_are_read_by_its_schema(trial: Trial) -> None:
     old = written(1, {"id": "old", "amount": 5})[5:]
     new = written(2, {"venue": "X", "id": "new", "amount": Decimal("5.25"), "note": None})[5:]
-    trial.put("raw_container", [old], json.dumps(OLD))
-    trial.put("raw_container", [new], json.dumps(NEW))
+    folder = Layout(trial.settings.home("formats")).schemas
+    names = [keep_schema(folder, json.dumps(one).encode()) for one in (OLD, NEW)]
+    trial.put("raw_container", [old], names[0])
+    trial.put("raw_container", [new], names[1])
     trial.flow.advance()
     assert kept(trial, "container_rows") == {"old": Decimal(5), "new": Decimal("5.25")}
 

@@ -53,6 +53,11 @@ class Layout:
         return self.home / "pulling.json"
 
     @property
+    def schemas(self) -> Path:
+        """The schemas that Avro on the tape was written with; as lasting as the tape."""
+        return self.home / "schemas"
+
+    @property
     def commits(self) -> Path:
         return self.home / "commits"
 

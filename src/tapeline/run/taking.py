@@ -71,7 +71,7 @@ class Taking:
         else:
             drop = self._settings.within(connector.path)
             drop.mkdir(parents=True, exist_ok=True)
-            form = Form(connector.format, said.keep)
+            form = Form(connector.format, said.keep, layout.schemas)
             intake = Intake(drop, home, form, limits, self._clock)
         intake.recover(tape.last_piece, tape.last_delivery)
         return intake

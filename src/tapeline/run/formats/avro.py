@@ -22,7 +22,7 @@ MOMENTS = {
     "timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros",
 }  # fmt: skip
 READS = {
-    "string": {"string", "enum", "uuid"},
+    "string": {"string", "enum", "uuid", "time-millis", "time-micros"},
     "boolean": {"boolean"},
     "tinyint": {"int"},
     "smallint": {"int"},

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from tapeline.books.durable import replace_file
+from tapeline.books.durable import make_folder, replace_file
+from tapeline.books.layout import Layout
 from tapeline.connect import Files, Kafka
 from tapeline.errors import DeclarationError, OperationError
+from tapeline.run.intake.containers import SCHEMA_BYTES
 from tapeline.settings import Settings
 
 MAGIC, HEADER_BYTES = b"\x00", 5
 TIMEOUT_SECONDS = 10.0
-SCHEMA_BYTES = 1024 * 1024
 
 
 class Schemas(Protocol):
@@ -33,15 +34,28 @@ class Schemas(Protocol):
         """The text of a record's schema, and its own bytes. Raises ValueError without a schema."""
 
 
-class Container:
-    """Every record has its file's schema beside it."""
+class Kept:
+    """Every record has the name of its file's schema beside it; intake has kept the schema."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: dict[bytes, str] = {}
 
     def begin(self) -> None: ...
 
     def split(self, raw: bytes, header: bytes | None) -> tuple[str, bytes]:
         if header is None:
             raise ValueError("without the schema of its file")
-        return header.decode("utf-8", "replace"), raw
+        if header not in self._known:
+            path = self._folder / f"{header.decode('ascii', 'replace')}.avsc"
+            try:
+                self._known[header] = path.read_text("utf-8")
+            except (OSError, ValueError) as error:
+                raise OperationError(
+                    f"{path}, the schema of records on the tape, cannot be read: {error}. Restore "
+                    "it from a backup; or drop one of its files again."
+                ) from None
+        return self._known[header], raw
 
 
 class OneSchema:
@@ -100,7 +114,7 @@ class Registry(ById):
             return kept
         text = self._ask(number)
         if text is not None:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
             replace_file(self._folder / f"{number}.avsc", text.encode())
         return text
 
@@ -126,8 +140,9 @@ class Registry(ById):
 
 def schemas_of(connector: Files | Kafka, settings: Settings, pipeline: str) -> Schemas:
     """Where a source's schemas are."""
+    kept = Layout(settings.home(pipeline)).schemas
     if isinstance(connector, Files):
-        return Container()
+        return Kept(kept)
     if connector.schemas is None:
         address = settings.kafka.registry
         if urlsplit(address).scheme not in ("http", "https"):
@@ -138,7 +153,7 @@ def schemas_of(connector: Files | Kafka, settings: Settings, pipeline: str) -> S
             )
         # Ids are a registry's own: another one's schemas are kept elsewhere.
         own = hashlib.sha256(address.encode()).hexdigest()[:12]
-        return Registry(address, settings.home(pipeline) / "schemas" / own)
+        return Registry(address, kept / f"registry-{own}")
     path = settings.within(connector.schemas)
     if path.is_dir():
         return ById(path, f"the folder '{connector.schemas}'")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import fastavro
 from fastavro.schema import SchemaParseException
 
+from tapeline.books.durable import make_folder, replace_file
+
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
+NAME_DIGITS = 32
+SCHEMA_BYTES = 1024 * 1024
 BLOCK_BYTES = 64 * 1024 * 1024
 RECORDS_AT_ONCE = 1_000
 HEADER = fastavro.parse_schema(
@@ -72,6 +78,16 @@ def _weightless(kind: Any, named: dict[str, Any]) -> bool:
     return kind["type"] == "null" or kind.get("size") == 0
 
 
+def keep_schema(folder: Path, schema: bytes) -> str:
+    """Keep a schema, to stay, under a name that follows from its text."""
+    name = hashlib.sha256(schema).hexdigest()[:NAME_DIGITS]
+    path = folder / f"{name}.avsc"
+    if not path.exists():
+        make_folder(folder)
+        replace_file(path, schema)
+    return name
+
+
 def avro_records(
     file: BinaryIO, unpacked_bytes_limit: int, found_schema: Callable[[bytes], None]
 ) -> Iterator[list[bytes]]:
@@ -96,6 +112,8 @@ def _records(
     if codec not in ("null", "deflate"):
         raise ValueError(f"its blocks are packed with {codec}; write them with deflate or null")
     text: bytes = header["meta"]["avro.schema"]
+    if len(text) > SCHEMA_BYTES:
+        raise ValueError(f"its schema is {len(text):,} bytes long, the limit is {SCHEMA_BYTES:,}")
     schema = avro_schema(text)
     found_schema(text)
     for count, block in _blocks(file, header["sync"]):

@@ -8,6 +8,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO, Literal, cast
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow as pa
 from tapeline.connect.formats import Format
 from tapeline.errors import DeclarationError
 from tapeline.run.intake.containers import MAGIC as AVRO
-from tapeline.run.intake.containers import avro_records
+from tapeline.run.intake.containers import avro_records, keep_schema
 from tapeline.run.intake.lines import CR, LF, Lines, Splitter, lines_of
 from tapeline.run.intake.messages import one_each
 from tapeline.run.intake.rows import json_rows
@@ -78,6 +79,7 @@ class Form:
 
     format: Format
     keep: Literal["archive", "delete"] = "archive"
+    schemas: Path = Path("schemas")  # where those of Avro files are kept
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,9 @@ class UnfitError(Exception):
 class Reading:
     """One pass over the first `size` bytes of an open file: iterate it for the lines.
 
-    The `header`, a csv's first line or an Avro file's schema, is known before its first lines are
-    given out; `sha256`, of the bytes as delivered, after the last ones. Raises UnfitError at what
-    makes the file unreadable.
+    The `header`, a csv's first line or the name of an Avro file's schema, is known before its first
+    lines are given out; `sha256`, of the bytes as delivered, after the last ones. Raises UnfitError
+    at what makes the file unreadable.
     """
 
     def __init__(
@@ -203,7 +205,8 @@ class Reading:
             raise UnfitError(f"its Avro is not sound: {error}") from None
 
     def _know(self, schema: bytes) -> None:
-        self.header = schema
+        # By its name beside every record: the schema itself may be as long as many of them.
+        self.header = keep_schema(self._form.schemas, schema).encode()
 
 
 def sha256_of(handle: int, size: int) -> str:
