@@ -46,3 +46,12 @@ def test_two_processes_never_write_one_file(tmp_path: Path) -> None:
     one, other = book(tmp_path / "table"), book(tmp_path / "table")
     rows = pa.table({"batch": [1], "word": ["a"]}, SCHEMA)
     assert one.stage("000000000001", rows, 1).name != other.stage("000000000001", rows, 1).name
+
+
+def test_a_checkpoint_whose_hint_was_lost_in_a_power_cut_is_still_one(tmp_path: Path) -> None:
+    one = book(tmp_path / "table", "a", "b")
+    one.checkpoint()
+    (one.folder / "_delta_log" / "_last_checkpoint").unlink()
+    again = Book(one.folder, SCHEMA, "test")
+    again.checkpoint()
+    assert words(one.folder) == ["a", "b"]

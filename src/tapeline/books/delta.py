@@ -138,7 +138,9 @@ class Book:
         """Sum up the log in one file, durably: entries before it may then be removed."""
         self.table.create_checkpoint()
         log = self.folder / "_delta_log"
-        for written in (*_checkpoints(log)[-1:], log / "_last_checkpoint", log):
+        # delta-rs leaves a checkpoint as it is, also where a power cut took the hint that names it.
+        hint = log / "_last_checkpoint"
+        for written in (*_checkpoints(log)[-1:], *([hint] if hint.exists() else []), log):
             sync(written)
 
     def settle(self, since: int) -> None:
