@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from tapeline import DeclarationError, OperationError
 from tapeline.books.gaps import gaps_of
 from tapeline.broker import Broker
 from tapeline.connect import Kafka
-from tests.connectors.test_topics import make_anew, opened, rows, take_all, values
+from tests.connectors.test_topics import make_anew, opened, remove, rows, take_all, values
 from tests.kafka import produced
 
 Make = Callable[..., str]
@@ -213,3 +214,29 @@ def test_an_ending_at_the_beginning_is_refused() -> None:
 def test_a_schema_with_a_message_of_its_own_is_refused_beside_meta() -> None:
     with pytest.raises(DeclarationError, match="meta=True adds the column 'message'"):
         Kafka("trades", schema="id string, message string", meta=True)
+
+
+@pytest.mark.parametrize("on_loss", ["stop", "go_on"])
+def test_what_was_seen_in_a_topic_of_a_pattern_that_vanished_is_a_gap(
+    broker: Broker, topic: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_loss: str
+) -> None:
+    name = topic(1)
+    kafka = Kafka(re.compile(re.escape(name)), format="text")
+    produced(broker, name, ["a", "b", "c"])
+    intake = opened(broker, tmp_path, kafka, on_loss, records_per_piece=1)
+    intake.recover(0, 0)
+    deadline = time.monotonic() + 60
+    while not intake.take():
+        assert time.monotonic() < deadline
+    remove(broker, name)
+    monkeypatch.setattr("tapeline.run.topics.intake.LOOK_SECONDS", 0.0)
+    if on_loss == "go_on":
+        intake.take()
+        (gap,) = gaps_of(tmp_path / "operator")
+        assert (gap.kind, gap.first, gap.last) == ("KAFKA_DATA_LOSS", 1, 2)
+    else:
+        for _ in range(2):  # as long as nobody decides
+            with pytest.raises(OperationError, match="the topic is gone, and with it offsets 1 to"):
+                intake.take()
+    intake.close()
+    assert values(tmp_path) == ["a"]

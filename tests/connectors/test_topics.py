@@ -59,14 +59,19 @@ def values(home: Path) -> list[str]:
     return [bytes(row["raw"]).decode() for row in rows(home)]  # type: ignore[call-overload]
 
 
-def make_anew(broker: Broker, name: str) -> None:
-    """Delete a topic and make another of its name."""
+def remove(broker: Broker, name: str) -> None:
+    """Delete a topic, and wait until it is gone."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.delete_topics([name])[name].result(30)
     deadline = time.monotonic() + 30
     while name in admin.list_topics(timeout=10).topics:
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def make_anew(broker: Broker, name: str) -> None:
+    """Delete a topic and make another of its name."""
+    remove(broker, name)
     assert broker.make_topic(name, 1)
 
 

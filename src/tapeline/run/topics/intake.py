@@ -24,7 +24,7 @@ from tapeline.run.intake.shelf import Shelf
 from tapeline.run.topics.cluster import Bounds, Cluster, Partition, label, quiet
 from tapeline.run.topics.ending import Ending
 from tapeline.run.topics.lag import Lag
-from tapeline.run.topics.losses import Owner, find_loss
+from tapeline.run.topics.losses import Loss, Owner, find_loss, gone_loss
 from tapeline.run.topics.messages import by_size, part_of, partition_of
 from tapeline.run.topics.reached import Reached
 from tapeline.run.topics.trouble import in_words
@@ -67,7 +67,7 @@ class TopicIntake:
         self._consumer: Consumer | None = None
         self._cluster = Cluster(settings, kafka)
         self._sound = False  # what is in memory agrees with what is on disk
-        self._ends: dict[str, int] = {}  # where partitions ended when they were last looked at
+        self._ends: dict[Partition, int] = {}  # where partitions ended at the last look
         self._identities: dict[Partition, str] = {}
         self._going: set[Partition] = set()  # those that are fetched
         self._looked = 0.0
@@ -129,7 +129,8 @@ class TopicIntake:
     def waiting(self) -> tuple[int, int]:
         """Messages that can be taken and are not published; an upper bound."""
         left = self._left()
-        for name, end in self._ends.items():
+        for partition, end in self._ends.items():
+            name = label(partition)
             if self._written.get(name, 0) > end:  # what an open transaction holds back
                 left[name] = max(0, self._ending.bound(name, end) - self.reached.next.get(name, 0))
         return sum(left.values()), 0
@@ -175,21 +176,30 @@ class TopicIntake:
             self._consumer = Consumer(dict(self._options), logger=quiet)
         found = self._cluster.partitions()
         bounds = {one: self._cluster.bounds(self._consumer, one) for one in found}
+        before = set(self._identities)
         for partition, identity in found.items():
-            self._refuse_loss(partition, identity, bounds[partition])
-        self._ends = {label(one): bounds[one].end for one in found}
+            loss = find_loss(partition, identity, bounds[partition], self.reached)
+            self._refuse_loss(partition, identity, loss)
+        self._refuse_gone(found)
+        self._ends = {one: bounds[one].end for one in found}
         self._written = self._cluster.written(found)
         self._ending.look(self._cluster, self._consumer, bounds)
         new = [one for one in found if one not in self._identities]
-        if new or found.keys() != self._identities.keys():
+        if new or found.keys() != before:
             self._begin(new, bounds)
             self._identities = found
             self._assign()
         self._looked = time.monotonic()
 
-    def _refuse_loss(self, partition: Partition, identity: str, bounds: Bounds) -> None:
+    def _refuse_gone(self, found: Mapping[Partition, str]) -> None:
+        """Partitions of a pattern may vanish; what was seen there and not taken is a gap."""
+        for partition in [one for one in self._ends if one not in found]:
+            name = label(partition)
+            loss = gone_loss(self.reached.next.get(name, 0), self._ends[partition])
+            self._refuse_loss(partition, self.reached.identity.get(name, ""), loss)
+
+    def _refuse_loss(self, partition: Partition, identity: str, loss: Loss | None) -> None:
         """Stop at a gap, or record it and go on behind it."""
-        loss = find_loss(partition, identity, bounds, self.reached)
         if loss is None:
             return
         if self._settings.on_loss == "stop":

@@ -50,6 +50,14 @@ def find_loss(partition: Partition, identity: str, bounds: Bounds, reached: Reac
     return None
 
 
+def gone_loss(stands: int, end: int) -> Loss | None:
+    """What was seen of a partition that is there no more, and was not taken."""
+    if stands >= end:
+        return None
+    words = f"the topic is gone, and with it offsets {stands} to {end - 1}"
+    return Loss("KAFKA_DATA_LOSS", stands, end - 1, end, words)
+
+
 @dataclass(frozen=True)
 class Owner:
     """Whose topics are taken: the group that a cluster knows it by, and its operator's tape."""
