@@ -138,6 +138,11 @@ def kafka_latency(scale: float, rounds: int) -> Facts:
             median(run["p50_seconds"] for run in found["by_hand_tuned"])
             / median(run["p50_seconds"] for run in found["tapeline"]), 3
         ),
+        "lower_bounds": [
+            name
+            for name, runs in found.items()
+            if any(run["never_seen"] or not run.get("right", True) for run in runs)
+        ],
         "runs": found,
     }  # fmt: skip
 
@@ -171,7 +176,8 @@ def _live(broker: Broker, topic: str, made: Input, by_hand: bool) -> Facts:
             "cpu_seconds": round(usage.cpu_seconds, 1),
             "peak_rss_mb": usage.peak_rss_bytes >> 20,
         }
-    return right(found, made)
+    # By hand may not keep up: its latency is then a lower bound, and the result says so.
+    return {**found, "right": found["checksum"] == made.checksum} if by_hand else right(found, made)
 
 
 def measure(made: Input, broker: Broker, topic: str, read_total: Any) -> Latency:

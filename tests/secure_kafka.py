@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -27,6 +28,7 @@ from confluent_kafka.admin import (
 
 from tapeline.broker import Broker
 from tapeline.settings import KafkaSettings
+from tests.kafka import refuse_without_kafka
 
 PATIENCE_SECONDS = 30.0
 USER, PASSWORD, VARIABLE = "reader", "k7-Zebra-93!", "TRADES_KAFKA_PASSWORD"
@@ -89,6 +91,14 @@ class SecureBroker:
 
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    """The broker that tests of refusals share; a reader may do there what a test allows."""
+    refuse_without_kafka()
+    with secure_broker(tmp_path_factory.mktemp("secured") / "authority") as made:
+        yield made
 
 
 @contextmanager

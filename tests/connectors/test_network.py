@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,8 @@ from tapeline.connect import Kafka
 from tapeline.run.intake import IntakeLimits
 from tapeline.run.topics import TopicIntake
 from tapeline.settings import KafkaSettings
+from tapeline.trades.records import Day
+from tapeline.trades.topic_delivery import Topic, play_to_topic
 from tests.connectors.test_topics import values
 from tests.kafka import produced, refuse_without_kafka
 from tests.proxy import Proxy
@@ -26,7 +28,6 @@ from tests.secure_kafka import (
     VARIABLE,
     SecureBroker,
     free_ports,
-    secure_broker,
 )
 
 GROUP = "tapeline.test.raw"
@@ -118,26 +119,24 @@ def test_a_bad_line_neither_loses_nor_doubles_a_message(
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+def guarded(secured: SecureBroker) -> SecureBroker:
     """With a topic to read, one that may only be seen, and one that this user knows nothing of."""
-    refuse_without_kafka()
-    with secure_broker(tmp_path_factory.mktemp("secured") / "authority") as made:
-        for name in ("readable", "visible", "hidden"):
-            made.broker.make_topic(name, 1)
-            produced(made.broker, name, ["a", "b"])
-        made.allow("readable", AclOperation.READ, AclOperation.DESCRIBE)
-        made.allow("visible", AclOperation.DESCRIBE)
-        made.allow_group(GROUP)
-        yield made
+    for name in ("readable", "visible", "hidden"):
+        secured.broker.make_topic(name, 1)
+        produced(secured.broker, name, ["a", "b"])
+    secured.allow("readable", AclOperation.READ, AclOperation.DESCRIBE)
+    secured.allow("visible", AclOperation.DESCRIBE)
+    secured.allow_group(GROUP)
+    return secured
 
 
 def test_messages_come_over_sasl_and_tls(
-    secured: SecureBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    guarded: SecureBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, PASSWORD)
-    with reading(secured.settings(), "readable", tmp_path) as intake:
+    with reading(guarded.settings(), "readable", tmp_path) as intake:
         take_until(intake, lambda: values(tmp_path) == ["a", "b"])
-        assert PASSWORD not in repr(secured.settings())
+        assert PASSWORD not in repr(guarded.settings())
 
 
 @pytest.mark.parametrize(
@@ -151,21 +150,28 @@ def test_messages_come_over_sasl_and_tls(
     ],
 )
 def test_who_is_refused_is_told_why(
-    secured: SecureBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    guarded: SecureBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     fault: str, topic: str, words: str,
 ) -> None:  # fmt: skip
     """Fault 58: each within half a minute, without an address and without a secret."""
     monkeypatch.setenv(VARIABLE, "wrong-Secret-5" if fault == "password" else PASSWORD)
     settings = {
-        "certificate": secured.settings(brokers=f"127.0.0.1:{secured.expired_port}"),
-        "authority": secured.settings(ca_file=""),
-    }.get(fault, secured.settings())
+        "certificate": guarded.settings(brokers=f"127.0.0.1:{guarded.expired_port}"),
+        "authority": guarded.settings(ca_file=""),
+    }.get(fault, guarded.settings())
     with reading(settings, topic, tmp_path) as intake:
         with pytest.raises(OperationError, match=words) as refusal:
             take_some(intake)
         told = str(refusal.value)
         assert not any(secret in told for secret in ("wrong-Secret-5", PASSWORD, "127.0.0.1"))
     assert values(tmp_path) == []
+
+
+def test_a_simulator_names_the_topic_that_it_cannot_write_to(line: tuple[Broker, Proxy]) -> None:
+    day = Day(seed=1, date=date(2026, 11, 13), trades=10)
+    topic = Topic("no-such-topic", {"bootstrap.servers": line[0].bootstrap_servers})
+    with pytest.raises(OperationError, match=r"cannot write to topic no-such-topic: .*nknown"):
+        play_to_topic(day, topic, 0, time.sleep, time.monotonic)
 
 
 def test_a_topic_that_is_not_there_is_named(line: tuple[Broker, Proxy], tmp_path: Path) -> None:

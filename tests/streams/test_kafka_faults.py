@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AclOperation
 
 from tapeline import OperationError
 from tapeline.books import Books
@@ -38,7 +39,7 @@ from tapeline.settings import (
 from tapeline.watch.audit import audit
 from tapeline.watch.status import read_status
 from tests.kafka import produced, refuse_without_kafka
-from tests.secure_kafka import PASSWORD, VARIABLE, free_ports, secure_broker
+from tests.secure_kafka import PASSWORD, VARIABLE, SecureBroker, free_ports
 from tests.streams.test_demo_kafka import equals_the_oracle
 from tests.streams.test_topics_to_books import (
     expected,
@@ -149,31 +150,27 @@ def logged(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_trades_over_sasl_and_tls_reach_the_books_and_a_secret_reaches_nothing(
-    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+    secured: SecureBroker, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fault 58: a wrong password ends a run with AUTH; the right one reads the same topic."""
-    from confluent_kafka.admin import AclOperation
-
-    refuse_without_kafka()
-    with secure_broker(tmp_path / "authority") as secured:
-        secured.broker.make_topic("orders", 2)
-        secured.allow("orders", AclOperation.READ, AclOperation.DESCRIBE)
-        secured.allow_group("tapeline.orders.raw")
-        produced(secured.broker, "orders", map(order, range(200)))
-        plan, folder = plan_of("orders"), tmp_path / "project"
-        settings = Settings(project=folder, root=folder / "books", kafka=secured.settings())
-        books = Books(plan, settings.home("orders"))
-        monkeypatch.setenv(VARIABLE, "wrong-Secret-5")
-        with (
-            Runner(plan, settings, session=spark) as runner,
-            pytest.raises(OperationError, match="AUTH: the cluster refuses the user 'reader'"),
-        ):
-            runner.run_once()
-        monkeypatch.setenv(VARIABLE, PASSWORD)
-        with Runner(plan, settings, session=spark) as runner:
-            runner.run_once()
+    secured.broker.make_topic("orders", 2)
+    secured.allow("orders", AclOperation.READ, AclOperation.DESCRIBE)
+    secured.allow_group("tapeline.orders.raw")
+    produced(secured.broker, "orders", map(order, range(200)))
+    plan = plan_of("orders")
+    settings = Settings(project=tmp_path, root=tmp_path / "books", kafka=secured.settings())
+    books = Books(plan, settings.home("orders"))
+    monkeypatch.setenv(VARIABLE, "wrong-Secret-5")
+    with (
+        Runner(plan, settings, session=spark) as runner,
+        pytest.raises(OperationError, match="AUTH: the cluster refuses the user 'reader'"),
+    ):
+        runner.run_once()
+    monkeypatch.setenv(VARIABLE, PASSWORD)
+    with Runner(plan, settings, session=spark) as runner:
+        runner.run_once()
     assert found(books) == expected(range(200))
-    written = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     secrets = (b"wrong-Secret-5", PASSWORD.encode())
     assert written
     assert not any(secret in content for content in written for secret in secrets)
@@ -182,9 +179,9 @@ def test_trades_over_sasl_and_tls_reach_the_books_and_a_secret_reaches_nothing(
 
 @pytest.mark.slow
 def test_simulator_and_flow_are_killed_and_every_trade_counts_once(
-    broker: Broker, topic: Make, tmp_path: Path
+    broker: Broker, topic: Make, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """The producer is killed four times at random over a day of 4,000 trades, the flow with it
+    """The producer is killed five times at random over a day of 4,000 trades, the flow with it
     every other time; the books and the count of every verdict equal the oracle's, so that no
     acknowledged message is lost or comes twice."""
     name, chance = topic(3), Random(11)
@@ -196,10 +193,12 @@ def test_simulator_and_flow_are_killed_and_every_trade_counts_once(
     }
 
     def start(*words: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+        child = subprocess.Popen(
             [sys.executable, "-m", "tapeline", *words], cwd=tmp_path, env=environment,
             start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
+        request.addfinalizer(lambda: kill(child) if child.poll() is None else None)
+        return child
 
     day = ["simulate", "--topic", name, "--trades", "4000", "--seed", "3"]
     player = start(*day, "--seconds", "100")

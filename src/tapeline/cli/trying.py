@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -102,6 +103,8 @@ def demo(
     from tapeline.demo import Demo, demo_broker
 
     project = (folder or Path("demo-kafka" if kafka else "demo")).absolute()
+    # Told to end, it ends as after Ctrl-C: no broker and no server stay behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with demo_broker(project, out) if kafka else nullcontext():
         settings = load_settings(project)
         found = resolve(load_pipeline(DEFAULT_TARGET, settings))
