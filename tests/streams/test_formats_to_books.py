@@ -23,7 +23,9 @@ from tapeline.run.runner import Runner
 from tapeline.settings import KafkaSettings, Settings
 from tapeline.trades.fix import pipeline as fix_pipeline
 from tapeline.watch.audit import audit
+from tests.kafka import produced
 from tests.plain.test_avro import container, registry, schema, written
+from tests.plain.test_fix import FILL_44, message
 from tests.streams.test_topics_to_books import Make
 
 ORDER = "id string not null, item string, amount bigint not null"
@@ -97,6 +99,53 @@ def test_avro_of_a_registry_and_of_containers_comes_into_the_books(
     assert "REJECTED" in findings
     assert "half.avro" in findings
     assert "a block does not end with its mark" in findings
+    assert all(check.balances for check in audit(books, full=True))
+
+
+def test_csv_lines_and_fix_reports_of_topics_come_into_the_books(
+    broker: Broker, topic: Make, tmp_path: Path, spark: Any
+) -> None:
+    lines, reports = topic(1), topic(1)
+    pipeline = Pipeline("both")
+    pipeline.source("lines", Kafka(lines, format="csv", schema=ORDER))
+    pipeline.source("reports", Kafka(reports, format="fix"))
+
+    @pipeline.table(key="id")
+    def orders(lines: Stream) -> DataFrame:
+        return lines
+
+    @pipeline.table(
+        key=["sender", "trade_id"], sequence_by="version", apply_as_deletes="action = 'CANCEL'"
+    )
+    def fills(reports: Stream) -> DataFrame:
+        return reports.filter(F.col("action").isNotNull())
+
+    fill = {**FILL_44, 17: "e1"}
+    other = {**FILL_44, 17: "e2", 32: "5"}
+    said = [
+        message(fill),
+        message({**fill, 35: "D"}),  # an order
+        message({**fill, 150: "4", 17: "e9"}),  # a cancelled order
+        message(other),
+        message({**other, 34: "8", 150: "G", 17: "e3", 19: "e2", 32: "7"}),  # the fill e2 was of 7
+        message({**fill, 34: "9", 150: "H", 17: "e4", 19: "e1"}),  # the fill e1 never was
+        message({**fill, 17: "e5"}).replace(b"100", b"900"),  # its checksum is another's
+    ]
+    produced(broker, reports, said)
+    produced(broker, lines, ["o1,tea,5", "o2,mate,7", "o3,tea,many", "o4,tea", "o1,tea,5"])
+    plan = resolve(pipeline)
+    kafka = KafkaSettings(brokers=broker.bootstrap_servers)
+    settings = Settings(project=tmp_path, root=tmp_path / "books", kafka=kafka)
+    with Runner(plan, settings, session=spark) as runner:
+        runner.run_once()
+    books = Books(plan, settings.home("both"))
+    kept = {row["id"]: row["amount"] for row in books.read("orders").to_pylist()}
+    assert kept == {"o1": 5, "o2": 7}
+    assert books.totals()["orders"]["verdicts"] == {"kept": 2, "duplicate": 1, "quarantined": 2}
+    standing = {row["trade_id"]: row["quantity"] for row in books.read("fills").to_pylist()}
+    assert standing == {"e2": 7}
+    verdicts = books.totals()["fills"]["verdicts"]
+    assert verdicts == {"kept": 1, "superseded": 2, "applied": 1, "dropped": 2, "quarantined": 1}
     assert all(check.balances for check in audit(books, full=True))
 
 
