@@ -77,6 +77,11 @@ class SecureBroker:
         """Let the reader write down how far it is."""
         self._allow([(ResourceType.GROUP, group, AclOperation.READ)])
 
+    def allow_transactions(self, name: str) -> None:
+        """Let the user deliver under a transactional id."""
+        kind = ResourceType.TRANSACTIONAL_ID
+        self._allow([(kind, name, one) for one in (AclOperation.WRITE, AclOperation.DESCRIBE)])
+
     def _allow(self, wanted: list[tuple[ResourceType, str, AclOperation]]) -> None:
         rights = [
             AclBinding(

@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka.admin import AclOperation
 
 from tapeline import (
     Alerts,
@@ -53,6 +54,7 @@ from tapeline.settings import (
 from tapeline.testing import Trial
 from tapeline.watch.housekeeping import tidy
 from tests.kafka import consumed
+from tests.secure_kafka import PASSWORD, VARIABLE, SecureBroker
 
 Make = Callable[..., str]
 Record = dict[str, Any]
@@ -371,6 +373,24 @@ def test_a_message_carries_its_key_and_headers(shop: Shop, broker: Broker, topic
         assert not {"_key", "_headers"} & value.keys()
         where[message.key()].add(message.partition())
     assert [len(parts) for parts in where.values()] == [1, 1, 1]  # a key stays in order
+
+
+def test_changes_leave_over_sasl_and_tls_with_no_more_rights_than_they_need(
+    shop: Shop, secured: SecureBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = sink_of_changes(shop.pipeline(), Kafka("secured-changes"), "secured")
+    for name in ("secured-changes", "tapeline.orders.delivered"):
+        secured.broker.make_topic(name, 1)
+    monkeypatch.setenv(VARIABLE, PASSWORD)
+    secured.allow("secured-changes", AclOperation.WRITE)
+    secured.allow("tapeline.orders.delivered", AclOperation.WRITE, AclOperation.READ)
+    for allow in (secured.allow_group, secured.allow_transactions):
+        with pytest.raises(OperationError, match=r"^ACL: .*authorization failed") as error:
+            send_all(shop.delivering(pipeline, kafka=secured.settings()))
+        assert PASSWORD not in str(error.value)
+        allow("tapeline.orders.secured")
+    send_all(shop.delivering(pipeline, kafka=secured.settings()))
+    assert messages(secured.broker, "secured-changes") == shop.oracle.changes
 
 
 def test_the_older_of_two_processes_is_fenced_and_says_so(

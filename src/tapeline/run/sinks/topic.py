@@ -240,6 +240,12 @@ class TopicOutlet:
                     "This one has stopped delivering it: end one of the two, then start again."
                 )
         words = error.args[0].str() if error.args else str(error)
+        if error.args and error.args[0].name().endswith("AUTHORIZATION_FAILED"):
+            return OperationError(
+                f"ACL: {words.rstrip('.')}. Let this user WRITE to the topics {self._topic} and "
+                f"{self._places}, READ the latter, READ the group {self._name}, and WRITE under "
+                "the transactional id of the same name; it is tried again."
+            )
         return OperationError(
             f"KAFKA: {words}. It is tried again; see that the brokers of kafka.brokers run, and "
             f"that this user may write to the topics {self._topic} and {self._places}."
