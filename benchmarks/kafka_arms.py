@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.measure import seconds_since_start
@@ -66,8 +67,10 @@ def tape(asked: argparse.Namespace) -> None:
 def take_topic(spark: SparkSession, settings: Any, name: str, topic: str, messages: int) -> None:
     """From a topic to the tape, until so many messages are on it."""
     from tapeline.books import Layout
+    from tapeline.books.operator import OperatorTape
     from tapeline.plan import resolve
     from tapeline.run.ingest import Ingest
+    from tapeline.run.room import Room
     from tapeline.run.supervisor import Supervisor
     from tapeline.run.taking import Taking
     from tapeline.run.tape import Tape, TapeBatch
@@ -82,7 +85,12 @@ def take_topic(spark: SparkSession, settings: Any, name: str, topic: str, messag
     made = Tape(layout, "raw", _now)
     supervisor = Supervisor(name, SuperviseSettings(), lambda _: None, _now)
     status = StatusFile(layout.status, _now())
-    taking = Taking(plan, settings, {"raw": made}, supervisor, status, _now)
+    room = Room(settings.flow.records_per_batch, 0)
+    # Of the flow, which stays out, taking needs no more than this.
+    flow: Any = SimpleNamespace(
+        tapes={"raw": made}, room=room, operator=OperatorTape(layout.operator), booked=lambda _: 0
+    )
+    taking = Taking(plan, settings, flow, supervisor, status, _now)
     accepted, checkpoint = layout.intake("raw") / "accepted", layout.checkpoint("raw")
     enough, stop = threading.Event(), threading.Event()
     seen = 0
@@ -95,7 +103,7 @@ def take_topic(spark: SparkSession, settings: Any, name: str, topic: str, messag
 
     thread = threading.Thread(target=taking.go_on, args=(stop,))
     thread.start()
-    query = Ingest(spark, made, accepted, checkpoint, settings).start(count)
+    query = Ingest(spark, made, accepted, checkpoint, settings, room).start(count)
     while not enough.wait(0.02):
         if not query.isActive:
             raise SystemExit(f"ingest has ended: {query.exception()}")

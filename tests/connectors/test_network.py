@@ -12,10 +12,11 @@ import pytest
 from confluent_kafka.admin import AclOperation
 
 from tapeline import OperationError
+from tapeline.books.operator import OperatorTape
 from tapeline.broker import Broker
 from tapeline.connect import Kafka
 from tapeline.run.intake import IntakeLimits
-from tapeline.run.topics import TopicIntake
+from tapeline.run.topics import Owner, TopicIntake
 from tapeline.settings import KafkaSettings
 from tapeline.trades.records import Day
 from tapeline.trades.topic_delivery import Topic, play_to_topic
@@ -41,7 +42,8 @@ listener.security.protocol.map=PLAINTEXT:PLAINTEXT,LINE:PLAINTEXT,CONTROLLER:PLA
 @contextmanager
 def reading(settings: KafkaSettings, topic: str, home: Path) -> Iterator[TopicIntake]:
     kafka, limits = Kafka(topic, format="text"), IntakeLimits(records_per_piece=500)
-    intake = TopicIntake(kafka, home, settings, limits, lambda: datetime.now(UTC), GROUP)
+    owner = Owner("test", "raw", OperatorTape(home / "operator"), "tests")
+    intake = TopicIntake(kafka, home, settings, limits, lambda: datetime.now(UTC), owner)
     intake.recover(0, 0)
     try:
         yield intake
