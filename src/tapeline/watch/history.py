@@ -210,7 +210,7 @@ def _records(
     if not links:
         return {}
     batches = [link["_batch"] for link in links]
-    keys = _keys(connection, books, summary, (min(batches), max(batches)))
+    keys = _keys(connection, books, summary, links)
     lines = _lines(connection, books, links)
     entry = books.plan.entry_of(summary.stream).name
     places = [_place(link) for link in links]
@@ -233,18 +233,28 @@ def _records(
 
 
 def _keys(
-    connection: duckdb.DuckDBPyConnection, books: Books, summary: Summary, batches: tuple[int, int]
+    connection: duckdb.DuckDBPyConnection, books: Books, summary: Summary, links: list[Row]
 ) -> dict[tuple[str, int, int, int], str]:
     """The keys of records, as the table where they entered knows them."""
     table = books.plan.entry_of(summary.stream)
-    if not register_table(connection, "r", books.layout.register(table.name), batches):
+    batches = [link["_batch"] for link in links]
+    within = (min(batches), max(batches))
+    if not register_table(connection, "r", books.layout.register(table.name), within):
         return {}
+    _want(connection, [(*_place(link), link["_batch"]) for link in links])
     rows = connection.execute(
         "select distinct _position.source, _position.part, _position.at, _batch, _key from r "
-        "semi join links on r._position = links._position and r._batch = links._batch "
-        "where _key is not null and _row = 0"
+        "semi join wanted w on r._position.source = w.source and r._position.part = w.part "
+        "and r._position.at = w.place and r._batch = w.batch "
+        "where _key is not null and _row = 0 and _batch in (select batch from wanted)"
     ).fetchall()
     return {tuple(row[:4]): row[4] for row in rows}
+
+
+def _want(connection: duckdb.DuckDBPyConnection, places: list[tuple[str, int, int, int]]) -> None:
+    """Make the places of some records, with their batches, a table to join with."""
+    columns = zip(("source", "part", "place", "batch"), zip(*places, strict=True), strict=True)
+    connection.register("wanted", pa.table({name: list(values) for name, values in columns}))
 
 
 def keys_at(
@@ -276,20 +286,24 @@ def _lines(
 ) -> dict[tuple[str, int, int], Row]:
     """The delivery and line of records, from the tape."""
     found: dict[tuple[str, int, int], Row] = {}
-    for source in {link["_position"]["source"] for link in links}:
-        places = {(p["part"], p["at"]) for p in (k["_position"] for k in links)
-                  if p["source"] == source}  # fmt: skip
+    wanted = [(*_place(link), link["_batch"]) for link in links]
+    _want(connection, wanted)
+    for source in {place[0] for place in wanted}:
         register_tape(connection, "tape", books.layout.tape(source))
         register_table(connection, "listed", books.layout.tape_batches(source))
-        parts = ", ".join(str(part) for part in sorted({part for part, _ in places}))
+        pieces = {part for name, part, *_ in wanted if name == source}
+        parts = ", ".join(map(str, sorted(pieces)))
         names: dict[int, str] = {}
         for (text,) in connection.execute(
             f"select deliveries from listed where list_has_any(pieces, [{parts}]::bigint[])"
         ).fetchall():
             names |= {one["delivery"]: one["name"] for one in json.loads(text)}
+        # By the numbers of the pieces first: they say which files need not be read.
         for part, at, delivery, line in connection.execute(
-            f'select part, "at", delivery, line from tape where part in ({parts})'
+            'select part, "at", delivery, line from tape semi join wanted w '
+            'on tape.part = w.part and tape."at" = w.place and w.source = ? '
+            f"where part in ({parts})",
+            [source],
         ).fetchall():
-            if (part, at) in places:
-                found[source, part, at] = {"delivery": names.get(delivery), "line": line}
+            found[source, part, at] = {"delivery": names.get(delivery), "line": line}
     return found
