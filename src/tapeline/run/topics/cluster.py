@@ -110,6 +110,15 @@ class Cluster:
             if seen.error is not None and seen.error == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise forbidden(f"topic {name}, if there is one")
 
+    def introduce(self, consumer: Consumer) -> None:
+        """Let a consumer hear of new partitions: it knows those that there were when it asked."""
+        from confluent_kafka import KafkaException
+
+        try:
+            consumer.list_topics(timeout=ASK_SECONDS)
+        except KafkaException as error:
+            raise in_words(error) from None
+
     def bounds(self, consumer: Consumer, partition: Partition) -> Bounds:
         from confluent_kafka import KafkaException, TopicPartition
 

@@ -175,6 +175,8 @@ class TopicIntake:
         if self._consumer is None:
             self._consumer = Consumer(dict(self._options), logger=quiet)
         found = self._cluster.partitions()
+        if not found.keys() <= self._identities.keys():
+            self._cluster.introduce(self._consumer)
         bounds = {one: self._cluster.bounds(self._consumer, one) for one in found}
         before = set(self._identities)
         for partition, identity in found.items():
