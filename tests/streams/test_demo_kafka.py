@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from tapeline.books import Books
@@ -28,6 +29,7 @@ TRADES, SEED = 900, 5
 QUIET = Console(quiet=True)
 
 
+@pytest.mark.slow
 def test_a_demo_through_a_topic_is_interrupted_and_what_goes_on_equals_the_oracle(
     tmp_path: Path, spark: Any
 ) -> None:

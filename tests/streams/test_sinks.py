@@ -506,6 +506,7 @@ def test_killed_at_random_again_and_again_every_change_is_sent_once(
     assert messages(broker, name) == shop.oracle.changes
 
 
+@pytest.mark.slow
 def test_a_broker_that_goes_and_comes_back_gets_everything_once(shop: Shop, tmp_path: Path) -> None:
     own = Broker(tmp_path / "broker")
     own.start()

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -105,7 +106,18 @@ def test_once_takes_what_the_topics_hold_and_the_next_goes_on(
     with Runner(plan, settings, session=spark) as runner:
         runner.run_once()
         assert runner.run_once() == []
-    assert found(books) == expected(range(150))
+        # A transaction that is open when it looks: its end is on the way.
+        produced(broker, name, map(order, range(150, 160)))
+        options = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name}
+        producer = Producer(options)
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for number in range(160, 170):
+            producer.produce(name, order(number))
+        producer.flush(60)
+        threading.Timer(2.0, producer.commit_transaction, (60,)).start()
+        runner.run_once()
+    assert found(books) == expected(range(170))
     assert all(check.balances for check in audit(books, full=True))
 
 

@@ -23,6 +23,8 @@ from tapeline.watch.quarantine import user
 from tapeline.watch.status import StatusFile
 
 PAUSE_SECONDS = 0.05
+# How long `--once` waits for transactions that were open when it looked.
+HELD_SECONDS = 10.0
 
 
 class Taking:
@@ -128,13 +130,18 @@ class Taking:
         if any(isinstance(intake, TopicIntake) for intake in self._intakes.values()):
             patience = max(patience, ASK_SECONDS)
         deadline, looked = time.monotonic() + patience, 0
+        held_until = time.monotonic() + HELD_SECONDS
+        self._held_back()  # what is there is what a look says that comes after this
         while not stop.is_set():
             taken = sum(self._take(name) for name in self._intakes)
             rounds = min((intake.rounds for intake in self._intakes.values()), default=0)
             if taken:
                 deadline, looked = time.monotonic() + patience, 0
+                held_until = time.monotonic() + HELD_SECONDS
             elif not sum(intake.waiting()[0] for intake in self._intakes.values()):
-                return
+                if time.monotonic() > held_until or not self._held_back():
+                    return
+                stop.wait(PAUSE_SECONDS)
             elif time.monotonic() > deadline and not self.ahead():
                 # Every file gets one more look: with many of them a round takes its time.
                 looked = looked or rounds + 2
@@ -142,6 +149,12 @@ class Taking:
                     return
             else:
                 stop.wait(PAUSE_SECONDS)
+
+    def _held_back(self) -> bool:
+        """Whether an open transaction holds messages back, of which it may be the end."""
+        topics = [one for one in self._intakes.values() if isinstance(one, TopicIntake)]
+        held = [one.look_again() for one in topics]
+        return any(held)
 
     def lag(self, now: datetime) -> dict[str, dict[str, PartitionLag]]:
         """How far the books are behind the topics, by source and partition."""

@@ -135,6 +135,14 @@ class TopicIntake:
                 left[name] = max(0, self._ending.bound(name, end) - self.reached.next.get(name, 0))
         return sum(left.values()), 0
 
+    def look_again(self) -> bool:
+        """Let the next take() look; whether transactions held messages back at the last look.
+
+        Also one that is committed does so for a moment: the cluster marks its end by and by.
+        """
+        self._looked = -LOOK_SECONDS
+        return sum(self._left().values()) > 0
+
     def _left(self) -> dict[str, int]:
         """Messages between what is published and the ends of partitions, or where to stop."""
         consumer = self._consumer
