@@ -237,7 +237,7 @@ def _noting(sent: Sent) -> Any:
 
 def kafka_delivery(scale: float, rounds: int) -> Facts:
     """How fast are rows delivered exactly once, against Spark's sink, which is at least once?"""
-    made = make("million", scale)
+    made = make("million", scale, clean=True)  # values are text
     found: dict[str, list[float]] = {"deliver": [], "sink": []}
     with own_broker() as broker, fresh_root("kafka-rows") as tables:
         messages = write_rows(tables / "bench", lines_of(made))
