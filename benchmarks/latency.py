@@ -59,9 +59,10 @@ class Latency:
     errors: list[str] = field(default_factory=list)
 
     def summary(self) -> dict[str, object]:
-        measured = self.files[self.warm_up :]
+        # A last file that brings nothing new is counted before it is sent, and then not sent.
+        measured = [one for one in self.files[self.warm_up :] if one.renamed]
         waits = [(one.seen or self.ended) - one.renamed for one in measured]
-        behind = [one.renamed - one.due for one in self.files]
+        behind = [one.renamed - one.due for one in self.files if one.renamed]
         # A pipeline that falls behind has no latency: later files then wait longer.
         half = max(1, len(waits) // 2)
         return {

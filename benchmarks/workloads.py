@@ -86,7 +86,8 @@ def burst(scale: float, rounds: int) -> Facts:
     facts = tapeline_latency(made, warm_up=10, due_seconds=due, found=sent)
     begin = sent[0].due
     ended = before + during
-    waits = [(one.due - begin, (one.seen or one.renamed) - one.renamed) for one in sent]
+    done = [one for one in sent if one.renamed]
+    waits = [(one.due - begin, (one.seen or one.renamed) - one.renamed) for one in done]
     ordinary = median(wait for at, wait in waits if 15.0 < at < before)
     again = [at + wait for at, wait in waits if at > ended and wait <= SETTLED * ordinary]
     return {
