@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,10 @@ from tapeline.settings import KafkaSettings
 PARTITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})(/(?P<partition>\d{1,6}))?")
 MESSAGE_COLUMN = "message"  # of streams with meta=True
 Offsets = str | Mapping[str, int]
+# For clients: their own log would tell every attempt to reach a cluster that is gone.
+quiet = logging.getLogger("tapeline.kafka.client")
+quiet.addHandler(logging.NullHandler())
+quiet.propagate = False
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from tapeline.declare.signature import about, annotated, last_name
 from tapeline.declare.where import Where
 from tapeline.errors import DeclarationError
 
@@ -34,7 +34,7 @@ class Alert:
     @property
     def about(self) -> str:
         """The sentence: the first line of the docstring."""
-        return (inspect.getdoc(self.function) or "").split("\n")[0]
+        return about(self.function)
 
 
 def alert_of(function: Callable[..., Any], severity: Severity, where: Where) -> Alert:
@@ -44,12 +44,10 @@ def alert_of(function: Callable[..., Any], severity: Severity, where: Where) -> 
         raise DeclarationError(
             f"{where}: '{severity}' is no severity of {name}(): {', '.join(get_args(Severity))}."
         )
-    parameters = list(inspect.signature(function).parameters.values())
-    said = parameters[0].annotation if len(parameters) == 1 else ""
-    text = said if isinstance(said, str) else getattr(said, "__name__", str(said))
-    if text.rsplit(".", 1)[-1].strip("'\"") != "Each":
+    said = annotated(function)
+    if [last_name(text) for text in said.values()] != ["Each"]:
         raise DeclarationError(
             f"{where}: {name}() is an alert: it has one parameter, a table or a summary annotated "
             "as Each, and says whether the alert stands for that row or number."
         )
-    return Alert(name, function, parameters[0].name, severity, where)
+    return Alert(name, function, next(iter(said)), severity, where)

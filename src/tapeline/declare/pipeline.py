@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 from tapeline.declare.alert import Alert, Severity, alert_of
 from tapeline.declare.duration import parse_duration
 from tapeline.declare.expectations import ATTRIBUTE, Expectation
+from tapeline.declare.signature import about, annotated, last_name
 from tapeline.declare.sink import Sink, sink_input
 from tapeline.declare.where import Where, caller, function_where
 from tapeline.errors import DeclarationError, did_you_mean
@@ -101,7 +101,7 @@ class Step:
     @property
     def about(self) -> str:
         """The first line of the docstring."""
-        return (inspect.getdoc(self.function) or "").split("\n")[0]
+        return about(self.function)
 
 
 @dataclass(frozen=True)
@@ -335,10 +335,8 @@ def _check_duration(where: Where, text: str) -> None:
 
 def _inputs(function: Callable[..., Any], where: Where) -> tuple[Input, ...]:
     inputs = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        said = parameter.annotation
-        text = said if isinstance(said, str) else getattr(said, "__name__", str(said))
-        kind = text.rsplit(".", 1)[-1].strip("'\"").lower()
+    for name, text in annotated(function).items():
+        kind = last_name(text).lower()
         if kind not in ("stream", "snapshot"):
             raise DeclarationError(
                 f"{where}: {function.__name__}() reads '{name}' as '{text}'. Annotate it as "

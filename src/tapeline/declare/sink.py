@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from tapeline.declare.signature import about, annotated, last_name
 from tapeline.declare.where import Where
 from tapeline.errors import DeclarationError
 
@@ -44,18 +44,14 @@ class Sink:
     @property
     def about(self) -> str:
         """The first line of the docstring."""
-        return (inspect.getdoc(self.function) or "").split("\n")[0]
+        return about(self.function)
 
 
 def sink_input(function: Callable[..., Any], where: Where) -> tuple[str, Kind]:
     """What a sink's one parameter names, and how it is read."""
-    parameters = list(inspect.signature(function).parameters.values())
-    if len(parameters) == 1:
-        said = parameters[0].annotation
-        text = said if isinstance(said, str) else getattr(said, "__name__", str(said))
-        kind = KINDS.get(text.rsplit(".", 1)[-1].strip("'\""))
-        if kind is not None:
-            return parameters[0].name, kind
+    kinds = [(name, KINDS.get(last_name(text))) for name, text in annotated(function).items()]
+    if len(kinds) == 1 and kinds[0][1] is not None:
+        return kinds[0][0], kinds[0][1]
     raise DeclarationError(
         f"{where}: {function.__name__}() is a sink: it has one parameter, a table annotated as "
         "Rows, a summary annotated as Changes, or an alert annotated as Alerts."

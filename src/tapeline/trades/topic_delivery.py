@@ -8,13 +8,13 @@ transaction ended, and one that is started a second time shuts out the first.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from tapeline import OperationError
+from tapeline.connect.kafka import quiet
 from tapeline.trades.delivery import as_json, paced
 from tapeline.trades.lines import line
 from tapeline.trades.records import Day, Sent
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 30.0
 # A transaction that stays open longer than a minute is taken back by the cluster.
 RECORDS_PER_TRANSACTION = 10_000
-# The client's own log would tell every attempt to reach a broker that is gone.
-_quiet = logging.getLogger("tapeline.simulator.client")
-_quiet.addHandler(logging.NullHandler())
-_quiet.propagate = False
 
 
 @dataclass(frozen=True)
@@ -80,11 +76,11 @@ class _Player:
         name = f"tapeline.simulator.{topic.name}.{day.date:%Y%m%d}.{day.seed}.{print_of_day:08x}"
         self._progress = TopicPartition(topic.name, 0)
         own = {"transactional.id": name, "linger.ms": 5, "acks": "all", "enable.idempotence": True}
-        self._producer: Producer = Producer({**topic.options, **own}, logger=_quiet)
+        self._producer: Producer = Producer({**topic.options, **own}, logger=quiet)
         # Before the progress is read: an open transaction of a killed simulator ends here.
         self._producer.init_transactions(ANSWER_SECONDS)
         group = {"group.id": name, "enable.auto.commit": False}
-        self._group = Consumer({**topic.options, **group}, logger=_quiet)
+        self._group = Consumer({**topic.options, **group}, logger=quiet)
         known = self._group.list_topics(topic.name, ANSWER_SECONDS).topics[topic.name]
         if known.error is not None:
             raise KafkaException(known.error)

@@ -210,7 +210,8 @@ def _records(
     if not links:
         return {}
     batches = [link["_batch"] for link in links]
-    keys = _keys(connection, books, summary, links)
+    _want(connection, [(*_place(link), link["_batch"]) for link in links])
+    keys = _keys(connection, books, summary, batches)
     lines = _lines(connection, books, links)
     entry = books.plan.entry_of(summary.stream).name
     places = [_place(link) for link in links]
@@ -233,15 +234,13 @@ def _records(
 
 
 def _keys(
-    connection: duckdb.DuckDBPyConnection, books: Books, summary: Summary, links: list[Row]
+    connection: duckdb.DuckDBPyConnection, books: Books, summary: Summary, batches: list[int]
 ) -> dict[tuple[str, int, int, int], str]:
-    """The keys of records, as the table where they entered knows them."""
+    """The keys of the wanted records, as the table where they entered knows them."""
     table = books.plan.entry_of(summary.stream)
-    batches = [link["_batch"] for link in links]
     within = (min(batches), max(batches))
     if not register_table(connection, "r", books.layout.register(table.name), within):
         return {}
-    _want(connection, [(*_place(link), link["_batch"]) for link in links])
     rows = connection.execute(
         "select distinct _position.source, _position.part, _position.at, _batch, _key from r "
         "semi join wanted w on r._position.source = w.source and r._position.part = w.part "
@@ -251,9 +250,9 @@ def _keys(
     return {tuple(row[:4]): row[4] for row in rows}
 
 
-def _want(connection: duckdb.DuckDBPyConnection, places: list[tuple[str, int, int, int]]) -> None:
-    """Make the places of some records, with their batches, a table to join with."""
-    columns = zip(("source", "part", "place", "batch"), zip(*places, strict=True), strict=True)
+def _want(connection: duckdb.DuckDBPyConnection, places: Sequence[tuple[Any, ...]]) -> None:
+    """Make the places of some records, perhaps with their batches, a table to join with."""
+    columns = zip(("source", "part", "place", "batch"), zip(*places, strict=True), strict=False)
     connection.register("wanted", pa.table({name: list(values) for name, values in columns}))
 
 
@@ -266,8 +265,7 @@ def keys_at(
     with connect() as connection:
         if not register_table(connection, "r", books.layout.register(table)):
             return {}
-        columns = zip(("source", "part", "place"), zip(*places, strict=True), strict=True)
-        connection.register("wanted", pa.table({name: list(values) for name, values in columns}))
+        _want(connection, places)
         rows = connection.execute(
             "select _position.source, _position.part, _position.at, arg_max(_key, _batch) from r "
             "join wanted on _position.source = source and _position.part = part "
@@ -284,14 +282,13 @@ def _place(link: Row) -> tuple[str, int, int]:
 def _lines(
     connection: duckdb.DuckDBPyConnection, books: Books, links: list[Row]
 ) -> dict[tuple[str, int, int], Row]:
-    """The delivery and line of records, from the tape."""
+    """The delivery and line of the wanted records, from the tape."""
     found: dict[tuple[str, int, int], Row] = {}
-    wanted = [(*_place(link), link["_batch"]) for link in links]
-    _want(connection, wanted)
-    for source in {place[0] for place in wanted}:
+    places = {_place(link) for link in links}
+    for source in {name for name, *_ in places}:
         register_tape(connection, "tape", books.layout.tape(source))
         register_table(connection, "listed", books.layout.tape_batches(source))
-        pieces = {part for name, part, *_ in wanted if name == source}
+        pieces = {part for name, part, _ in places if name == source}
         parts = ", ".join(map(str, sorted(pieces)))
         names: dict[int, str] = {}
         for (text,) in connection.execute(

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tapeline.connect.encode import encoder_of
-from tapeline.connect.kafka import Kafka, client_options
+from tapeline.connect.kafka import Kafka, client_options, quiet
 from tapeline.errors import OperationError
 from tapeline.run.failpoints import reach
 from tapeline.run.sinks.outbox import Outgoing, Place
 from tapeline.run.sinks.outlet import FencedError, PlaceFile, value_of
-from tapeline.run.topics.cluster import quiet
 from tapeline.settings import Settings
 
 if TYPE_CHECKING:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from tapeline.connect.kafka import Kafka, client_options
+from tapeline.connect.kafka import Kafka, client_options, quiet
 from tapeline.errors import OperationError
 from tapeline.run.topics.trouble import Heard, forbidden, in_words
 from tapeline.settings import KafkaSettings
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 
 ASK_SECONDS = 30.0
 FIRST_TURN_SECONDS = 3.0  # a refusal of who we are is known by then, and not waited for
-quiet = logging.getLogger("tapeline.kafka.client")
-quiet.addHandler(logging.NullHandler())
-quiet.propagate = False
 
 Partition = tuple[str, int]
 

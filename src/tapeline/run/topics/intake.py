@@ -17,11 +17,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tapeline.connect.kafka import Kafka, client_options, moment_of
+from tapeline.connect.kafka import Kafka, client_options, moment_of, quiet
 from tapeline.run.intake.deliveries import IntakeLimits
 from tapeline.run.intake.pieces import Part, PieceFacts
 from tapeline.run.intake.shelf import Shelf
-from tapeline.run.topics.cluster import Bounds, Cluster, Partition, label, quiet
+from tapeline.run.topics.cluster import Bounds, Cluster, Partition, label
 from tapeline.run.topics.ending import Ending
 from tapeline.run.topics.lag import Lag
 from tapeline.run.topics.losses import Loss, Owner, find_loss, gone_loss
