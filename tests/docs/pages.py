@@ -57,13 +57,23 @@ def section(page: Path, heading: str) -> str:
     return re.split(rf"^#{{2,{level}}} ", text, maxsplit=1, flags=re.MULTILINE)[0]
 
 
-def files(page: Path) -> dict[str, str]:
-    """The reader's own files on a page; blocks of one file follow each other."""
+def files(page: Path, up_to: str | None = None) -> dict[str, str]:
+    """The reader's own files on a page, or on its part above a command.
+
+    What is added to a Python file stands two lines below the rest; any other file is replaced.
+    """
     found: dict[str, str] = {}
     for block in blocks(page):
+        if up_to and f"$ {up_to}\n" in block.text:
+            break
         if block.file:
-            found[block.file] = found.get(block.file, "") + block.text
+            found[block.file] = with_block(found.get(block.file), block)
     return found
+
+
+def with_block(text: str | None, block: Block) -> str:
+    """What a reader's file says after a block of the page."""
+    return f"{text}\n\n{block.text}" if text and str(block.file).endswith(".py") else block.text
 
 
 def python(page: Path) -> dict[str, str]:

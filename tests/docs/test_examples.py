@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
+from tapeline.cli import app
 from tapeline.plan import Plan, load_pipeline, resolve
 from tapeline.run.references import rows_by_name
 from tapeline.run.steps import prepare
@@ -65,6 +67,21 @@ def test_every_pipeline_can_be_resolved(
     plan = resolved(name, pipelines(sheet)[name])
     assert plan.tables
     assert plan.summaries
+
+
+@pytest.mark.parametrize("sheet", [START, TUTORIAL])
+def test_a_page_shows_the_plan_of_its_pipeline(
+    sheet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newcomer's run is long: a line that moved is found here, without Spark."""
+    command = "tapeline plan pipeline.py"
+    (tmp_path / "pipeline.py").write_text(files(sheet, up_to=command)["pipeline.py"])
+    block = next(b for b in blocks(sheet) if f"$ {command}\n" in b.text)
+    shown = block.text.split(f"$ {command}\n", 1)[1].split("\n$ ", 1)[0].splitlines()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["plan", "pipeline.py"])
+    printed = {line.strip() for line in done.output.splitlines()}
+    assert [x for x in shown if x.strip() not in printed | {"..."}] == [], done.output
 
 
 def test_the_example_of_errors_runs() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import README, REPOSITORY, START, TUTORIAL, blocks
+from tests.docs.pages import README, REPOSITORY, START, TUTORIAL, blocks, with_block
 from tests.docs.terminal import Terminal
 
 # What a clone on another machine would not find in its environment.
@@ -41,14 +41,13 @@ def terminal(clone: Path) -> Terminal:
 
 def follow(terminal: Terminal, page: Path, folder: Path) -> None:
     """Do all that a page says: files are written, commands typed, stated results compared."""
-    written: set[str] = set()
+    written: dict[str, str] = {}
     for block in blocks(page):
         if block.file:
             path = folder / block.file
-            added = block.file in written and path.suffix == ".py"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text((path.read_text() if added else "") + block.text)
-            written.add(block.file)
+            path.write_text(with_block(written.get(block.file), block))
+            written[block.file] = path.read_text()
         if block.kind != "console":
             continue
         for shown in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
