@@ -44,6 +44,7 @@ class Shape:
 
 SHAPES = {
     "million": Shape(1_000_000, files_per_day=100),
+    "ten_million": Shape(200_000, days=50, lines_per_file=50_000),
     "stream": Shape(60_000, lines_per_file=200),
     "history": Shape(200_000, days=21, lines_per_file=10_000),
     "hundred_days": Shape(20_000, days=101, lines_per_file=10_000),
