@@ -25,12 +25,8 @@ from tapeline.books.proof import hash_of
 from tapeline.books.schemas import JOURNAL, TAPE_LEAF, with_columns
 from tapeline.plan import Plan
 from tapeline.run.failpoints import reach
-from tapeline.run.identity import Identity
 from tapeline.run.journal import Posted, post
-from tapeline.run.ledger import Ledger
-from tapeline.run.prepared import Prepared
-from tapeline.run.references import References
-from tapeline.run.register import (
+from tapeline.run.judging import (
     BEGINNING,
     Given,
     Judged,
@@ -41,9 +37,11 @@ from tapeline.run.register import (
     tape_records,
     with_acts,
 )
+from tapeline.run.ledger import Ledger
+from tapeline.run.prepared import Prepared
+from tapeline.run.references import References
 from tapeline.run.room import Room
 from tapeline.run.steps import Steps, TableStep, prepare
-from tapeline.run.stored import Stored
 from tapeline.run.tape import Tape, TapeBatch
 from tapeline.settings import Settings
 
@@ -134,7 +132,12 @@ class Flow:
         }
         self.clocks: dict[str, int] = last.get("clocks", {})
         self._acted: int = last.get("acted", 0)
-        self.memories = {step.table.name: self._memory(step) for step in self.steps.tables}
+        self.memories = {
+            step.table.name: Memory.of(
+                step, self.layout.register(step.table.name), self.settings.flow.identity_keys
+            )
+            for step in self.steps.tables
+        }
         self._pending = {n: tape.since(self.position[n]) for n, tape in self.tapes.items()}
         self._ahead: tuple[Cut, Future[Begun]] | None = None
         self._sound = True  # what is in memory agrees with what is on disk
@@ -419,12 +422,6 @@ class Flow:
             if isinstance(result, Judged):
                 self.clocks[name] = result.clock
                 self.memories[name].remember(decision.batch, result)
-
-    def _memory(self, step: TableStep) -> Memory:
-        folder = self.layout.register(step.table.name)
-        limit = self.settings.flow.identity_keys
-        identity = Identity(folder, limit) if step.table.key else None
-        return Memory(identity, Stored(folder, step.register_schema))
 
     def _schemas(self) -> dict[str, pa.Schema]:
         found: dict[str, pa.Schema] = {}
