@@ -182,7 +182,7 @@ class Runner:
         # In this order: what leaves one place meanwhile is seen in the next.
         return (
             self.taking.ahead()
-            or any(t.last_batch > self.flow.position[name] for name, t in self.tapes.items())
+            or any(t.last_batch > self.flow.backlog.position[n] for n, t in self.tapes.items())
             or bool(self.flow.waiting)
         )
 
