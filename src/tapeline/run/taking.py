@@ -67,7 +67,7 @@ class Taking:
         if isinstance(connector, Kafka):
             owner = Owner(plan.name, name, self._flow.operator, user())
             intake = TopicIntake(connector, home, self._settings.kafka, limits, self._clock, owner)
-            booked = self._flow.booked(name)
+            booked = self._flow.backlog.booked(name)
             for part in tape.deliveries():
                 intake.note(part, booked)
         else:
@@ -159,7 +159,7 @@ class Taking:
     def lag(self, now: datetime) -> dict[str, dict[str, PartitionLag]]:
         """How far the books are behind the topics, by source and partition."""
         return {
-            name: intake.lag.partitions(self._flow.booked(name), now)
+            name: intake.lag.partitions(self._flow.backlog.booked(name), now)
             for name, intake in self._intakes.items()
             if isinstance(intake, TopicIntake)
         }
