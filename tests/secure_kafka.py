@@ -109,9 +109,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
 @contextmanager
 def secure_broker(folder: Path) -> Iterator[SecureBroker]:
     folder.mkdir(parents=True)
-    authority = _authority(folder)
-    _certificate(folder, "server", days=1)
-    _certificate(folder, "expired", days=0)
+    authority = make_authority(folder)
+    make_certificate(folder, "server", days=1)
+    make_certificate(folder, "expired", days=0)
     secure, expired = free_ports(2)
     lines = SECURED.format(secure=secure, expired=expired, folder=folder, scram=SCRAM)
     broker = Broker(folder / "broker", properties=lines)
@@ -136,7 +136,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _authority(folder: Path) -> Path:
+def make_authority(folder: Path) -> Path:
     _openssl(
         folder, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key",
         "-out", "ca.crt", "-days", "1", "-subj", "/CN=authority of a test",
@@ -144,7 +144,7 @@ def _authority(folder: Path) -> Path:
     return folder / "ca.crt"
 
 
-def _certificate(folder: Path, name: str, days: int) -> None:
+def make_certificate(folder: Path, name: str, days: int) -> Path:
     """A key and a certificate for 127.0.0.1, in one file as Kafka wants them."""
     (folder / "names.ext").write_text("subjectAltName=IP:127.0.0.1\n")
     _openssl(
@@ -156,7 +156,9 @@ def _certificate(folder: Path, name: str, days: int) -> None:
         "-CAcreateserial", "-out", f"{name}.crt", "-days", str(days), "-extfile", "names.ext",
     )  # fmt: skip
     text = (folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text()
-    (folder / f"{name}.pem").write_text(text)
+    whole = folder / f"{name}.pem"
+    whole.write_text(text)
+    return whole
 
 
 def _openssl(folder: Path, *words: str) -> None:

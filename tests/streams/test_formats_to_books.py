@@ -24,8 +24,9 @@ from tapeline.settings import KafkaSettings, Settings
 from tapeline.trades.fix import pipeline as fix_pipeline
 from tapeline.watch.audit import audit
 from tests.kafka import produced
-from tests.plain.test_avro import container, registry, schema, written
+from tests.plain.test_avro import container, schema, written
 from tests.plain.test_fix import FILL_44, message
+from tests.registry import registry
 from tests.streams.test_topics_to_books import Make
 
 ORDER = "id string not null, item string, amount bigint not null"

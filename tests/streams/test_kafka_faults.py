@@ -72,6 +72,9 @@ def test_a_run_waits_for_its_cluster_and_outlives_its_death(tmp_path: Path, spar
     acknowledged and others on their way, and comes back. 3,000 messages, each counted once."""
     refuse_without_kafka()
     own, (port,) = Broker(tmp_path / "broker"), free_ports(1)
+    own.start(port)  # a topic that is not there would end the run, and a topic needs a broker
+    own.make_topic("orders", 2)
+    own.stop()
     plan = plan_of("orders")
     kafka = KafkaSettings(brokers=f"127.0.0.1:{port}")
     settings = Settings(project=tmp_path, root=tmp_path / "books", kafka=kafka)
@@ -80,7 +83,6 @@ def test_a_run_waits_for_its_cluster_and_outlives_its_death(tmp_path: Path, spar
         with Runner(plan, settings, session=spark) as runner, live(runner) as status:
             wait_for(lambda: "SOURCE_DOWN" in str(status().get("problems")))
             own.start(port)
-            own.make_topic("orders", 2)
             options = {"bootstrap.servers": f"127.0.0.1:{port}", "enable.idempotence": True}
             producer = Producer(options)
             send(producer, range(1_000))
@@ -152,7 +154,8 @@ def logged(folder: Path) -> list[dict[str, Any]]:
 def test_trades_over_sasl_and_tls_reach_the_books_and_a_secret_reaches_nothing(
     secured: SecureBroker, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fault 58: a wrong password ends a run with AUTH; the right one reads the same topic."""
+    """Fault 58: a wrong password ends a run with AUTH, live or once; the right one reads the same
+    topic. A password that is wrong later is shown, and the run goes on."""
     secured.broker.make_topic("orders", 2)
     secured.allow("orders", AclOperation.READ, AclOperation.DESCRIBE)
     secured.allow_group("tapeline.orders.raw")
@@ -161,15 +164,21 @@ def test_trades_over_sasl_and_tls_reach_the_books_and_a_secret_reaches_nothing(
     settings = Settings(project=tmp_path, root=tmp_path / "books", kafka=secured.settings())
     books = Books(plan, settings.home("orders"))
     monkeypatch.setenv(VARIABLE, "wrong-Secret-5")
-    with (
-        Runner(plan, settings, session=spark) as runner,
-        pytest.raises(OperationError, match="AUTH: the cluster refuses the user 'reader'"),
-    ):
-        runner.run_once()
+    with Runner(plan, settings, session=spark) as runner:
+        with pytest.raises(OperationError, match="AUTH: the cluster refuses the user 'reader'"):
+            runner.run()
+        assert "AUTH" in str((read_status(runner.layout.status) or {})["incidents"])
     monkeypatch.setenv(VARIABLE, PASSWORD)
     with Runner(plan, settings, session=spark) as runner:
         runner.run_once()
     assert found(books) == expected(range(200))
+    monkeypatch.setenv(VARIABLE, "wrong-Secret-5")
+    with Runner(plan, settings, session=spark) as runner:
+        with pytest.raises(OperationError, match="AUTH: the cluster refuses the user 'reader'"):
+            runner.run_once()
+        with live(runner) as status:
+            wait_for(lambda: "AUTH" in str(status().get("problems")))
+            assert not runner.stopping
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     secrets = (b"wrong-Secret-5", PASSWORD.encode())
     assert written

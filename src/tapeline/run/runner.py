@@ -215,6 +215,8 @@ class Runner:
             self.delivering.end()
             self.taking.settle()
             self._say(running=False)
+        if self.taking.failure is not None:
+            raise self.taking.failure
 
     def _turn(self, queries: dict[str, StreamingQuery], ticks: Ticks | None) -> None:
         for name, query in queries.items():

@@ -8,8 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tapeline.connect.kafka import Kafka, client_options, quiet
-from tapeline.errors import OperationError
-from tapeline.run.topics.trouble import Heard, forbidden, in_words
+from tapeline.run.topics.trouble import Heard, RefusedError, forbidden, in_words
 from tapeline.settings import KafkaSettings
 
 if TYPE_CHECKING:
@@ -71,9 +70,8 @@ class Cluster:
         if missing:
             absent = ", ".join(sorted(missing))
             self._refuse_forbidden(sorted(missing))
-            raise OperationError(
-                f"TOPIC_MISSING: the cluster has no topic {absent}. Make it, or correct the name; "
-                "the source waits for it."
+            raise RefusedError(
+                f"TOPIC_MISSING: the cluster has no topic {absent}. Make it, or correct the name."
             )
         return {one: f"{seen.cluster_id}/{ids[one[0]]}" for one in chosen}
 

@@ -80,6 +80,7 @@ class TopicIntake:
         self.reached = Reached(owner.gaps())
         self.lag = Lag()
         self.rounds = 0
+        self.has_read = False  # anything, or the end of a partition that holds nothing
 
     def recover(self, last_piece: int, last_delivery: int) -> None:
         """Finish what a crash interrupted. `reached` knows by now what is on the tape."""
@@ -103,6 +104,7 @@ class TopicIntake:
                 good, ends = self._fetch()
             except KafkaException as error:
                 raise in_words(error) from None
+            self.has_read = self.has_read or bool(good or ends)
             if good:
                 self._publish(good)
             # What lies between the last message and the end are marks of transactions.
@@ -118,6 +120,7 @@ class TopicIntake:
 
     def note(self, part: Mapping[str, Any], booked: int = 0) -> None:
         """A part of a piece is published, or on the tape, or even in the books, already."""
+        self.has_read = True
         self.reached.note(part)
         if part["delivery"] > booked:
             self.lag.take(part)
