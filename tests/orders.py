@@ -31,7 +31,7 @@ from pyspark.sql import functions as F
 
 from tapeline import Changes, Kafka, Pipeline, Stream
 
-pipeline = Pipeline("orders")
+pipeline = Pipeline("{name}")
 pipeline.source("raw", Kafka("{topic}", schema="id string, item string, amount int"))
 
 
@@ -74,22 +74,23 @@ class Stand:
         return all(check.balances for check in audit(self.books, full=True))
 
 
-def stand(
-    pipeline: Pipeline | Plan, folder: Path, broker: Broker | KafkaSettings, **more: Any
-) -> Stand:
+def stand(of: Pipeline | Plan, folder: Path, broker: Broker | KafkaSettings, **more: Any) -> Stand:
     """A stand whose books are in a folder; `more` are further sections of its settings."""
     kafka = broker if isinstance(broker, KafkaSettings) else kafka_of(broker)
     settings = Settings(**{"project": folder, "root": folder / "books", "kafka": kafka} | more)
-    return Stand(pipeline if isinstance(pipeline, Plan) else resolve(pipeline), settings)
+    return Stand(of if isinstance(of, Plan) else resolve(of), settings)
 
 
 def kafka_of(broker: Broker, **more: Any) -> KafkaSettings:
     return KafkaSettings(brokers=broker.bootstrap_servers, **more)
 
 
-def plan_of(topic: str, folder: Path, sink: str = "") -> Plan:
-    """The plan of FILE, which is put into the folder for commands as well."""
-    text = FILE.format(topic=topic) + (SINK.format(topic=sink) if sink else "")
+def plan_of(topic: str, folder: Path, sink: str = "", name: str = "orders") -> Plan:
+    """The plan of FILE, which is put into the folder for commands as well.
+
+    A pipeline with a sink needs a name of its own: in a cluster that is who delivers.
+    """
+    text = FILE.format(name=name, topic=topic) + (SINK.format(topic=sink) if sink else "")
     (folder / "pipeline.py").write_text(text)
     return resolve(load_pipeline("pipeline.py", Settings(project=folder)))
 

@@ -24,20 +24,6 @@ from tests.kafka import PATIENCE_SECONDS, consumed, produced, refuse_without_kaf
 Topic = Callable[..., str]
 
 
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A second broker, for tests that stop and kill it; each leaves it running."""
-    refuse_without_kafka()
-    found = Broker(tmp_path_factory.mktemp("own") / "a broker's folder")
-    (found.folder / "data.part").mkdir(parents=True)  # an earlier first start was interrupted
-    (found.folder / "data.part" / "meta.properties").write_text("half a fi")
-    try:
-        assert found.start()
-        yield found
-    finally:
-        found.stop()
-
-
 @pytest.fixture
 def stranger() -> Iterator[subprocess.Popen[bytes]]:
     """A process that is no broker."""
@@ -125,12 +111,12 @@ def test_a_topic_is_made_once(broker: Broker, topic: Topic) -> None:
             broker.make_topic(wrong)
 
 
-def test_it_listens_on_loopback_alone(broker: Broker) -> None:
-    process = psutil.Process(pid_of(broker))
+def test_it_listens_on_loopback_alone(own: Broker) -> None:
+    process = psutil.Process(pid_of(own))
     listening = [c.laddr for c in process.net_connections("inet") if c.status == "LISTEN"]
     assert len(listening) == 2
     assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
-    assert port_of(broker) in {address.port for address in listening}
+    assert port_of(own) in {address.port for address in listening}
 
 
 def test_two_brokers_live_side_by_side(broker: Broker, own: Broker, topic: Topic) -> None:

@@ -10,8 +10,8 @@ import pytest
 from tapeline import DeclarationError, OperationError
 from tapeline.connect.registry import RegistryLink
 from tapeline.settings import KafkaSettings, Settings
+from tests.cluster import make_authority, make_certificate
 from tests.registry import registry
-from tests.secure_kafka import make_authority, make_certificate
 
 USER, PASSWORD, VARIABLE = "reader", "q5-Heron: 41", "TRADES_REGISTRY_PASSWORD"
 TRADE = {"type": "record", "name": "Trade", "fields": [{"name": "id", "type": "string"}]}
