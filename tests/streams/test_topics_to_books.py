@@ -48,7 +48,7 @@ def test_once_takes_what_the_topics_hold_and_the_next_goes_on(
         for number in range(160, 170):
             producer.produce(name, order(number))
         producer.flush(60)
-        threading.Timer(2.0, producer.commit_transaction, (60,)).start()
+        threading.Timer(1.0, producer.commit_transaction, (60,)).start()
         runner.run_once()
     assert found(here.books) == expected(range(170))
     assert here.balances()

@@ -41,9 +41,14 @@ class Heard:
         self._names.clear()
 
     @property
-    def final(self) -> bool:
-        """Whether waiting longer for this answer is in vain."""
-        return bool(self._names & {"_AUTHENTICATION", "_SSL", "_ALL_BROKERS_DOWN"})
+    def refused(self) -> bool:
+        """Whether the cluster says no to who asks: waiting longer is in vain."""
+        return bool(self._names & {"_AUTHENTICATION", "_SSL"})
+
+    @property
+    def down(self) -> bool:
+        """Whether nobody could be reached; a broker that is started again is there in a moment."""
+        return "_ALL_BROKERS_DOWN" in self._names
 
     def words(self, error: Exception) -> OperationError:
         """The error of a question, with what was told aside."""
