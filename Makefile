@@ -22,9 +22,11 @@ demo: setup ## Run the demo; SECONDS=60 for a longer or shorter one, KAFKA=1 thr
 test: setup ## Run the tests; ARGS="-k quarantine" is passed to pytest
 	@bash scripts/browser.sh
 	@bash scripts/postgres.sh
+	@bash scripts/network.sh
 	@$(PYTHON) -m pytest $(ARGS)
 
 slow: setup ## Run the drills of a minute each
+	@bash scripts/network.sh
 	@$(PYTHON) -m pytest -m slow --ignore=tests/orchestrators $(ARGS)
 
 lint: setup ## Check style, types and the direction of imports

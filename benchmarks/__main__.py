@@ -12,7 +12,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import costs, kafka_questions, peer_questions, scenarios, workloads
+from benchmarks import (
+    costs,
+    kafka_burst,
+    kafka_questions,
+    peer_questions,
+    scenarios,
+    workloads,
+)
 from benchmarks.machine import facts
 from benchmarks.table import write_table
 
@@ -45,13 +52,14 @@ ALL = {
     "kafka_ingest": (1.0, 3),
     "kafka_latency": (1.0, 3),
     "kafka_delivery": (1.0, 3),
+    "kafka_burst": (1.0, 1),
 }
 
 
 def question_of(name: str) -> Callable[[float, int], scenarios.Facts]:
     """The function of a question's name."""
     found: Callable[[float, int], scenarios.Facts]
-    rooms = (scenarios, workloads, costs, kafka_questions, peer_questions)
+    rooms = (scenarios, workloads, costs, kafka_questions, kafka_burst, peer_questions)
     found = next(getattr(room, name) for room in rooms if hasattr(room, name))
     return found
 

@@ -50,6 +50,7 @@ SHAPES = {
     "hundred_days": Shape(20_000, days=101, lines_per_file=10_000),
     "backlog": Shape(200_000, days=114, lines_per_file=50_000),
     "large_batches": Shape(400_000, lines_per_file=20_000),
+    "burst": Shape(100_000, days=5, lines_per_file=200),
     "day1": Shape(200_000, lines_per_file=10_000),
 }
 

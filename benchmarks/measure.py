@@ -35,6 +35,7 @@ class Usage:
     cpu_seconds: float = 0.0
     peak_rss_bytes: int = 0
     processes: int = 0
+    rss_bytes: int = 0  # at this moment
 
 
 @dataclass
@@ -95,7 +96,7 @@ class TreeWatch:
             except psutil.Error:
                 one.alive = False
         self._peak_rss_bytes = max(self._peak_rss_bytes, rss)
-        return Usage(self._cpu_seconds(), self._peak_rss_bytes, len(self._seen))
+        return Usage(self._cpu_seconds(), self._peak_rss_bytes, len(self._seen), rss)
 
     def _find(self) -> None:
         known = [one.process for one in self._seen.values() if one.alive]

@@ -101,6 +101,13 @@ BARS = {
         ("times_lower_than_tuned", "times lower than by hand, tuned", "-"),
     ],
     "kafka_delivery": [("ratio", "of the rate of Spark's at-least-once sink", "at least 0.5")],
+    "kafka_burst": [
+        ("most_records_in_a_batch", "records in a batch at most; the limit is 20,000", "20000"),
+        ("in_time_again_seconds", "s after the burst until messages are in time again", "-"),
+        ("most_lag_records", "messages that waited at most", "-"),
+        ("lag_records_at_the_end", "messages that wait at the end", "0"),
+        ("rss_ratio", "of memory, last quarter of the busy time against its second", "flat"),
+    ],
     "soak": [("drift", "last hundred batches against the second", "at most 1.1")],
 }
 

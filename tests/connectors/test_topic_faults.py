@@ -76,21 +76,18 @@ def test_52_a_shorter_topic_of_the_same_name_is_refused_too(
     assert taken(broker, tmp_path, kafka, on_loss="go_on") == ["a", "b", "c", "new"]
 
 
-def test_53_another_cluster_is_named_as_such(broker: Broker, topic: Make, tmp_path: Path) -> None:
+def test_53_another_cluster_is_named_as_such(
+    broker: Broker, own: Broker, topic: Make, tmp_path: Path
+) -> None:
     name = topic(1)
     kafka = Kafka(name, format="text")
     produced(broker, name, ["a", "b"])
     taken(broker, tmp_path, kafka)
-    other = Broker(tmp_path / "broker")
-    other.start()
-    try:
-        assert other.make_topic(name, 1)
-        produced(other, name, ["x", "y", "z"])
-        with pytest.raises(OperationError, match=r"CLUSTER_REPLACED: .*/0: .*offset 2"):
-            taken(other, tmp_path, kafka)
-        assert taken(other, tmp_path, kafka, on_loss="go_on") == ["a", "b", "x", "y", "z"]
-    finally:
-        other.stop()
+    assert own.make_topic(name, 1)
+    produced(own, name, ["x", "y", "z"])
+    with pytest.raises(OperationError, match=r"CLUSTER_REPLACED: .*/0: .*offset 2"):
+        taken(own, tmp_path, kafka)
+    assert taken(own, tmp_path, kafka, on_loss="go_on") == ["a", "b", "x", "y", "z"]
     (gap,) = gaps_of(tmp_path / "operator")
     assert (gap.kind, gap.first, gap.last) == ("CLUSTER_REPLACED", 2, None)
 

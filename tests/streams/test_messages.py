@@ -13,19 +13,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tapeline import Kafka, Pipeline, Stream
-from tapeline.books import Books
 from tapeline.broker import Broker
-from tapeline.plan import Plan, resolve
-from tapeline.run.runner import Runner
-from tapeline.settings import HousekeepingSettings, KafkaSettings, Settings
-from tapeline.watch.audit import audit
+from tapeline.settings import HousekeepingSettings
 from tapeline.watch.housekeeping import compact
 from tapeline.watch.quarantine import Filter, quarantined, show
+from tests.orders import stand
 
 SCHEMA = "id string, amount int"
 
 
-def plan_of(topic: str) -> Plan:
+def pipeline_of(topic: str) -> Pipeline:
     pipeline = Pipeline("orders")
     pipeline.source("raw", Kafka(topic, schema=SCHEMA, meta=True))
 
@@ -38,12 +35,7 @@ def plan_of(topic: str) -> Plan:
             }
         )
 
-    return resolve(pipeline)
-
-
-def settings_for(folder: Path, broker: Broker) -> Settings:
-    kafka = KafkaSettings(brokers=broker.bootstrap_servers)
-    return Settings(project=folder, root=folder / "books", kafka=kafka)
+    return pipeline
 
 
 def sent(broker: Broker, topic: str, value: str, key: str | None, **headers: str) -> None:
@@ -56,13 +48,12 @@ def test_a_message_comes_with_its_key_headers_and_place(
     broker: Broker, topic: Callable[..., str], tmp_path: Path, spark: Any
 ) -> None:
     name = topic(1)
-    plan = plan_of(name)
-    settings = settings_for(tmp_path, broker)
-    books = Books(plan, settings.home("orders"))
+    here = stand(pipeline_of(name), tmp_path, broker)
+    books = here.books
     sent(broker, name, json.dumps({"id": "a", "amount": 1}), "desk 1", trace="t1", other="x")
     sent(broker, name, json.dumps({"id": "b", "amount": 2}), None)
     sent(broker, name, "not JSON", "desk 2", trace="t3")
-    with Runner(plan, settings, session=spark) as runner:
+    with here.runner(spark) as runner:
         runner.run_once()
         rows = {row["id"]: row for row in books.read("orders").to_pylist()}
         assert (rows["a"]["desk"], rows["a"]["trace"]) == ("desk 1", "t1")
@@ -81,7 +72,7 @@ def test_a_message_comes_with_its_key_headers_and_place(
         compact(tape.book, HousekeepingSettings().compact_target_bytes)
         found = tape.find([(1, 0), (2, 0)]).to_pylist()
         assert [row["key"] for row in found] == [b"desk 1", b"desk 3"]
-    assert all(check.balances for check in audit(books, full=True))
+    assert here.balances()
 
 
 def test_a_tape_from_before_messages_were_kept_goes_on(
@@ -92,23 +83,22 @@ def test_a_tape_from_before_messages_were_kept_goes_on(
     monkeypatch: Any,
 ) -> None:
     name = topic(1)
-    plan = plan_of(name)
-    settings = settings_for(tmp_path, broker)
-    books = Books(plan, settings.home("orders"))
+    here = stand(pipeline_of(name), tmp_path, broker)
+    books = here.books
     sent(broker, name, json.dumps({"id": "a", "amount": 1}), "old")
-    with monkeypatch.context() as before, Runner(plan, settings, session=spark) as runner:
+    with monkeypatch.context() as before, here.runner(spark) as runner:
         before.setattr("tapeline.run.topics.messages._beside", lambda *_: None)
         runner.run_once()
     (piece,) = (tmp_path / "books/orders/bronze/raw").glob("*.parquet")
     assert "key" not in pq.read_schema(piece).names
     sent(broker, name, json.dumps({"id": "b", "amount": 2}), "new")
-    with Runner(plan, settings, session=spark) as runner:
+    with here.runner(spark) as runner:
         runner.run_once()
-        assert all(check.balances for check in audit(books, full=True))
+        assert here.balances()
         found = runner.tapes["raw"].find([(1, 0), (2, 0)])
         assert found["key"].to_pylist() == [None, b"new"]
         compact(runner.tapes["raw"].book, HousekeepingSettings().compact_target_bytes)
     rows = {row["id"]: row["message"] for row in books.read("orders").to_pylist()}
     assert rows["a"]["key"] is None
     assert rows["b"]["key"] == b"new"
-    assert all(check.balances for check in audit(books, full=True))
+    assert here.balances()

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 from tapeline.broker import Broker
 from tests.kafka import consumed, produced
-from tests.streams.test_topics_to_books import FILE, expected, order
-
-SINK = """
-
-from tapeline import Changes
-
-
-@pipeline.sink(Kafka("{topic}"))
-def changes(totals: Changes) -> Changes:
-    return totals
-"""
+from tests.orders import expected, order, plan_of, refuse_other_changes
 
 
 @pytest.mark.slow
@@ -36,8 +23,7 @@ def test_flow_and_deliverer_killed_at_random_every_change_is_sent_once(
     broker: Broker, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     incoming, outgoing, chance = topic(3), topic(1), Random(8)
-    text = FILE.replace('Pipeline("orders")', 'Pipeline("relay")').format(topic=incoming)
-    (tmp_path / "pipeline.py").write_text(text + SINK.format(topic=outgoing))
+    plan_of(incoming, tmp_path, sink=outgoing, name="relay")
     jars = str(Path(__file__).parents[2] / ".jars")
     settings = {"TAPELINE_KAFKA_BROKERS": broker.bootstrap_servers, "TAPELINE_JARS": jars}
     environment = {**os.environ, **settings}
@@ -63,13 +49,4 @@ def test_flow_and_deliverer_killed_at_random_every_change_is_sent_once(
         [*command, "--once"], cwd=tmp_path, env=environment, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    by_item: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for value in consumed(broker, outgoing)[0]:
-        one = json.loads(value)
-        by_item[one["item"]].append(one)
-    for item, (amount, count) in expected(range(sent)).items():
-        steps = by_item[item]
-        # Each change begins where the one before ended: none is missing, none came twice.
-        assert [one["_old"] for one in steps] == [None, *(one["_new"] for one in steps[:-1])]
-        assert steps[-1]["_new"] == {"amount": amount, "n": count}
-        assert len({one["_batch"] for one in steps}) == len(steps)
+    refuse_other_changes(consumed(broker, outgoing)[0], expected(range(sent)))

@@ -204,6 +204,8 @@ class Runner:
             self.delivering.end()
             self.taking.settle()
             self._say(running=False)
+        if self.taking.failure is not None:
+            raise self.taking.failure
 
     def _queries(self, then: Callable[[str], Then]) -> Queries:
         every = self.settings.housekeeping.roll_checkpoint_every_batches

@@ -18,6 +18,7 @@ from tapeline.run.supervisor import Supervisor
 from tapeline.run.topics import Owner, TopicIntake
 from tapeline.run.topics.cluster import ASK_SECONDS
 from tapeline.run.topics.lag import PartitionLag
+from tapeline.run.topics.trouble import RefusedError
 from tapeline.settings import Settings
 from tapeline.watch.quarantine import user
 from tapeline.watch.status import StatusFile
@@ -83,11 +84,19 @@ class Taking:
             intake.close()
 
     def go_on(self, stop: threading.Event) -> None:
-        """Take what comes until told to stop; an intake that fails is tried again later."""
+        """Take what comes until told to stop; an intake that fails is tried again later.
+
+        But who is refused from the start has made a mistake: that ends the run, as `failure`.
+        """
+        self.failure = None
         pause = self._settings.intake.poll_milliseconds / 1000
-        while not stop.is_set():
-            if not sum(self._guarded_take(name) for name in self._intakes):
-                stop.wait(pause)
+        try:
+            while not stop.is_set():
+                if not sum(self._guarded_take(name) for name in self._intakes):
+                    stop.wait(pause)
+        except RefusedError as error:
+            self.failure = error
+            stop.set()
 
     def _guarded_take(self, name: str) -> int:
         part = f"intake of {name}"
@@ -101,10 +110,16 @@ class Taking:
         except (OSError, OperationError) as error:
             self._status.problems[name] = f"intake: {error}"
             self._supervisor.failed(part, error, forever=True)
+            if isinstance(error, RefusedError) and self._never_read(name):
+                raise
             return 0
         self._status.problems.pop(name, None)
         self._supervisor.works(part)
         return taken
+
+    def _never_read(self, name: str) -> bool:
+        intake = self._intakes[name]
+        return isinstance(intake, TopicIntake) and not intake.has_read
 
     def _take(self, name: str) -> int:
         """Pieces that were published; none while enough of them wait for the tape."""
