@@ -18,6 +18,4 @@ def add_api(app: FastAPI, desk: Desk) -> None:
     if desk.settings.acts == "yes":
         rooms.append(quarantine.acts)
     for routes in rooms:
-        app.include_router(
-            routes, prefix="/api", responses={400: {"description": "what is wrong, and why"}}
-        )
+        app.include_router(routes)

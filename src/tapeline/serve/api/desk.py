@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import pyarrow as pa
-from fastapi import Depends, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 
 from tapeline.books import Books
 from tapeline.declare.duration import parse_moment
@@ -82,6 +82,11 @@ async def _desk(request: Request) -> Desk:
 
 
 TheDesk = Annotated[Desk, Depends(_desk)]
+
+
+def new_routes() -> APIRouter:
+    """Routes under /api, each of which may be asked wrongly."""
+    return APIRouter(prefix="/api", responses={400: {"description": "what is wrong, and why"}})
 
 
 def known(name: str, names: Container[str], what: str) -> None:

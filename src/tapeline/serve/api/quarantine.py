@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
@@ -24,14 +24,15 @@ from tapeline.serve.api.desk import (
     as_json,
     known,
     moment_of,
+    new_routes,
     next_offset,
 )
 from tapeline.watch.quarantine import Filter, Signed, decide, quarantined, show
 
 Text = Annotated[str | None, Query(max_length=200)]
 MOST_ACTS = 1_000
-routes = APIRouter()
-acts = APIRouter()
+routes = new_routes()
+acts = new_routes()
 
 
 @routes.get("/quarantine")

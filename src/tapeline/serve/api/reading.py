@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pyarrow as pa
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from tapeline.books import Books
 from tapeline.books.commits import read_commits
@@ -23,13 +23,14 @@ from tapeline.serve.api.desk import (
     Written,
     known,
     moment_of,
+    new_routes,
     next_offset,
 )
 from tapeline.serve.questions import Question, ask, values_of
 from tapeline.settings import ServeSettings
 from tapeline.show import as_csv
 
-routes = APIRouter()
+routes = new_routes()
 
 
 @routes.get("/pipeline")

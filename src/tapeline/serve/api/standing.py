@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import Header, Query, Response
 from fastapi.responses import StreamingResponse
 
 from tapeline.books import Books
@@ -21,11 +21,12 @@ from tapeline.serve.api.desk import (
     TheDesk,
     Written,
     as_json,
+    new_routes,
 )
 from tapeline.watch.audit import audit
 from tapeline.watch.status import read_status
 
-routes = APIRouter()
+routes = new_routes()
 
 
 @routes.get("/audit")
