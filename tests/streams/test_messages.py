@@ -15,14 +15,17 @@ from pyspark.sql import functions as F
 from tapeline import Kafka, Pipeline, Stream
 from tapeline.books import Books
 from tapeline.broker import Broker
+from tapeline.cli.reading import origin
 from tapeline.plan import Plan, resolve
 from tapeline.run.runner import Runner
 from tapeline.settings import HousekeepingSettings, KafkaSettings, Settings
 from tapeline.watch.audit import audit
+from tapeline.watch.history import why
 from tapeline.watch.housekeeping import compact
 from tapeline.watch.quarantine import Filter, quarantined, show
 
 SCHEMA = "id string, amount int"
+NO_TEXT = b"\xff[red] \x1b[2J"  # no UTF-8, markup, and what clears a terminal
 
 
 def plan_of(topic: str) -> Plan:
@@ -38,6 +41,10 @@ def plan_of(topic: str) -> Plan:
             }
         )
 
+    @pipeline.summary(key="desk")
+    def takings(orders: Stream) -> DataFrame:
+        return orders.groupBy("desk").agg(F.sum("amount").alias("amount"))
+
     return resolve(pipeline)
 
 
@@ -46,7 +53,7 @@ def settings_for(folder: Path, broker: Broker) -> Settings:
     return Settings(project=folder, root=folder / "books", kafka=kafka)
 
 
-def sent(broker: Broker, topic: str, value: str, key: str | None, **headers: str) -> None:
+def sent(broker: Broker, topic: str, value: str, key: str | None, **headers: str | bytes) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce(topic, value, key, headers=headers or None, timestamp=1_700_000_000_123)
     assert producer.flush(60) == 0
@@ -59,7 +66,7 @@ def test_a_message_comes_with_its_key_headers_and_place(
     plan = plan_of(name)
     settings = settings_for(tmp_path, broker)
     books = Books(plan, settings.home("orders"))
-    sent(broker, name, json.dumps({"id": "a", "amount": 1}), "desk 1", trace="t1", other="x")
+    sent(broker, name, json.dumps({"id": "a", "amount": 1}), "desk 1", trace="t1", other=NO_TEXT)
     sent(broker, name, json.dumps({"id": "b", "amount": 2}), None)
     sent(broker, name, "not JSON", "desk 2", trace="t3")
     with Runner(plan, settings, session=spark) as runner:
@@ -76,12 +83,26 @@ def test_a_message_comes_with_its_key_headers_and_place(
         assert shown["message"]["key"] == b"desk 2"
         assert shown["message"]["headers"] == [{"name": "trace", "value": b"t3"}]
         assert shown["message"]["offset"] == 2
+        assert_why_tells_what_came_with_a_message(books, name)
         sent(broker, name, json.dumps({"id": "c", "amount": 3}), "desk 3")
         runner.run_once()
         compact(tape.book, HousekeepingSettings().compact_target_bytes)
         found = tape.find([(1, 0), (2, 0)]).to_pylist()
         assert [row["key"] for row in found] == [b"desk 1", b"desk 3"]
     assert all(check.balances for check in audit(books, full=True))
+
+
+def assert_why_tells_what_came_with_a_message(books: Books, topic: str) -> None:
+    (revision,) = why(books, "takings", ["desk 1"])
+    message = revision.records[0]["message"]
+    assert (message["topic"], message["partition"], message["offset"]) == (topic, 0, 0)
+    assert message["key"] == b"desk 1"
+    assert message["headers"] == [
+        {"name": "trace", "value": b"t1"},
+        {"name": "other", "value": NO_TEXT},
+    ]
+    told = f"raw {topic}/0 offset 0, key: desk 1, header trace: t1, header other: "
+    assert origin(revision.records[0]) == told + r"\xff\[red] \x1b\[2J"
 
 
 def test_a_tape_from_before_messages_were_kept_goes_on(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import Query, Response
 
 from tapeline.declare.duration import parse_moment
 from tapeline.serve.api.desk import (
@@ -17,11 +17,13 @@ from tapeline.serve.api.desk import (
     TheDesk,
     Written,
     known,
+    new_routes,
     next_offset,
 )
-from tapeline.watch.history import Page, changes, records, why
+from tapeline.watch.history import changes, records, why
+from tapeline.watch.origin import Page
 
-routes = APIRouter()
+routes = new_routes()
 
 
 @routes.get("/why/{summary}")
