@@ -24,6 +24,7 @@ from tapeline.serve.api.desk import (
     new_routes,
 )
 from tapeline.watch.audit import audit
+from tapeline.watch.pulls import read_pulls
 from tapeline.watch.status import read_status
 
 routes = new_routes()
@@ -95,6 +96,7 @@ def _health_facts(desk: Desk, batches: int) -> dict[str, Any]:
     return {
         "now": datetime.now(UTC),
         "status": {k: v for k, v in status.items() if k != "pid"},
+        "pulls": read_pulls(desk.books.layout)["pulls"],
         "recent": _recent(desk.books, batches),
         "feed": {"clients": desk.feed.clients, "problem": desk.feed.problem},
     }
