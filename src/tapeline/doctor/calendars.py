@@ -27,35 +27,39 @@ def references(books: Books, settings: Settings, today: date) -> Iterator[Findin
         yield Finding("references", "ill", str(error), "Put the file there.")
         return
     for name, table in rows.items():
-        last = _last_day(table)
-        if last is None:
+        end = _first_end(table)
+        if end is None:
             continue
-        words = f"reaches to {last}"
+        last, whose = end
+        words = f"{whose} reaches to {last}" if whose else f"reaches to {last}"
+        path = books.plan.pipeline.references[name].connector.path
+        remedy = f"Add later days to {path}: see docs/operate.md, 'When a calendar runs out'."
         if last < today:
-            yield Finding(f"reference {name}", "ill", words, "It has run out: bring a newer one.")
+            yield Finding(f"reference {name}", "ill", words, remedy)
         elif last < today + timedelta(days=REFERENCE_DAYS):
-            yield Finding(
-                f"reference {name}", "soon", words, "Bring a newer one before it runs out."
-            )
+            yield Finding(f"reference {name}", "soon", words, remedy)
         else:
             yield Finding(f"reference {name}", "well", words)
 
 
-def _last_day(table: pa.Table) -> date | None:
+def _first_end(table: pa.Table) -> tuple[date, str] | None:
     """The last day of a calendar: a table that names most of the days between its ends.
 
-    Of several calendars in one table, by venue for example, the one that ends first.
+    Of several calendars in one table, by venue for example, the one that ends first, and whose.
     """
     for column in table.schema:
-        if not pa.types.is_date(column.type) or _reach(table[column.name]) is None:
+        last = _reach(table[column.name]) if pa.types.is_date(column.type) else None
+        if last is None:
             continue
-        ends = [_reach(table[column.name])]
+        ends = [(last, "")]
         for text in (field.name for field in table.schema if pa.types.is_string(field.type)):
             values = pc.unique(table[text].drop_null())
-            if len(values) <= CALENDARS_IN_A_TABLE:
-                parts = (table.filter(pc.equal(table[text], one)) for one in values)
-                ends += [_reach(part[column.name]) for part in parts]
-        return min(end for end in ends if end is not None)
+            if len(values) > CALENDARS_IN_A_TABLE:
+                continue
+            for value in values:
+                end = _reach(table.filter(pc.equal(table[text], value))[column.name])
+                ends += [(end, f"{text} {value}")] if end is not None else []
+        return min(ends)
     return None
 
 
