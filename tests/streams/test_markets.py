@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tapeline.books import Books
-from tapeline.drill import trade_differences
+from tapeline.drill.compare import trade_differences
 from tapeline.testing import Trial
 from tapeline.trades.delivery import write_truth
 from tapeline.trades.lines import line

@@ -13,13 +13,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tapeline import Kafka, Pipeline, Stream
+from tapeline.books import Books
 from tapeline.broker import Broker
+from tapeline.cli.reading import origin
 from tapeline.settings import HousekeepingSettings
+from tapeline.watch.history import why
 from tapeline.watch.housekeeping import compact
 from tapeline.watch.quarantine import Filter, quarantined, show
 from tests.orders import stand
 
 SCHEMA = "id string, amount int"
+NO_TEXT = b"\xff[red] \x1b[2J"  # no UTF-8, markup, and what clears a terminal
 
 
 def pipeline_of(topic: str) -> Pipeline:
@@ -35,10 +39,14 @@ def pipeline_of(topic: str) -> Pipeline:
             }
         )
 
+    @pipeline.summary(key="desk")
+    def takings(orders: Stream) -> DataFrame:
+        return orders.groupBy("desk").agg(F.sum("amount").alias("amount"))
+
     return pipeline
 
 
-def sent(broker: Broker, topic: str, value: str, key: str | None, **headers: str) -> None:
+def sent(broker: Broker, topic: str, value: str, key: str | None, **headers: str | bytes) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce(topic, value, key, headers=headers or None, timestamp=1_700_000_000_123)
     assert producer.flush(60) == 0
@@ -50,7 +58,7 @@ def test_a_message_comes_with_its_key_headers_and_place(
     name = topic(1)
     here = stand(pipeline_of(name), tmp_path, broker)
     books = here.books
-    sent(broker, name, json.dumps({"id": "a", "amount": 1}), "desk 1", trace="t1", other="x")
+    sent(broker, name, json.dumps({"id": "a", "amount": 1}), "desk 1", trace="t1", other=NO_TEXT)
     sent(broker, name, json.dumps({"id": "b", "amount": 2}), None)
     sent(broker, name, "not JSON", "desk 2", trace="t3")
     with here.runner(spark) as runner:
@@ -67,12 +75,26 @@ def test_a_message_comes_with_its_key_headers_and_place(
         assert shown["message"]["key"] == b"desk 2"
         assert shown["message"]["headers"] == [{"name": "trace", "value": b"t3"}]
         assert shown["message"]["offset"] == 2
+        assert_why_tells_what_came_with_a_message(books, name)
         sent(broker, name, json.dumps({"id": "c", "amount": 3}), "desk 3")
         runner.run_once()
         compact(tape.book, HousekeepingSettings().compact_target_bytes)
         found = tape.find([(1, 0), (2, 0)]).to_pylist()
         assert [row["key"] for row in found] == [b"desk 1", b"desk 3"]
     assert here.balances()
+
+
+def assert_why_tells_what_came_with_a_message(books: Books, topic: str) -> None:
+    (revision,) = why(books, "takings", ["desk 1"])
+    message = revision.records[0]["message"]
+    assert (message["topic"], message["partition"], message["offset"]) == (topic, 0, 0)
+    assert message["key"] == b"desk 1"
+    assert message["headers"] == [
+        {"name": "trace", "value": b"t1"},
+        {"name": "other", "value": NO_TEXT},
+    ]
+    told = f"raw {topic}/0 offset 0, key: desk 1, header trace: t1, header other: "
+    assert origin(revision.records[0]) == told + r"\xff\[red] \x1b\[2J"
 
 
 def test_a_tape_from_before_messages_were_kept_goes_on(

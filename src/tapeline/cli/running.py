@@ -27,6 +27,7 @@ from tapeline.cli.options import (
     print_json,
 )
 from tapeline.declare.duration import parse_duration
+from tapeline.watch.pulls import read_pulls, words_of
 from tapeline.watch.sizes import sizes_of
 from tapeline.watch.status import read_status
 
@@ -143,8 +144,8 @@ def status(
     cut = books.cut()
     facts = read_status(books.layout.status) or {"running": False, "batch": cut.batch}
     facts["bytes"] = sizes_of(books.layout, datetime.now(UTC))
-    pulling = read_status(books.layout.pull_status)
-    if pulling:
+    pulling = read_pulls(books.layout)
+    if pulling["pulls"]:
         facts["pulling"] = pulling
     facts["totals"] = books.totals()
     if as_json:
@@ -152,13 +153,16 @@ def status(
         return
     table = RichTable("what", "value", title=f"pipeline {books.plan.name}", show_header=False)
     for key, value in facts.items():
-        if key != "totals":
+        if key not in ("totals", "pulling"):
             text = json.dumps(value) if isinstance(value, dict) else str(value)
             table.add_row(key.replace("_", " "), escape(text))
     out.print(table)
     for name, source in facts.get("sources", {}).items():
         for partition, lag in source.get("partitions", {}).items():
             out.print(f"{name} {partition}: {_lag_words(lag)}", highlight=False)
+    for pull in pulling["pulls"]:
+        words = words_of(pull, pulling["running"])
+        out.print(escape(f"pull {pull['pull']}: {words}"), highlight=False, soft_wrap=True)
     for name, totals in facts["totals"].items():
         verdicts = totals.get("verdicts")
         if verdicts:
