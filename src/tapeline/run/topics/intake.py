@@ -75,7 +75,7 @@ class TopicIntake:
         self._looked = 0.0
         self._delivery = 0
         self._through = 0
-        self._group = Group()
+        self._group = Group(owner.group, self._cluster)
         self._owner = owner
         self._ending = Ending(kafka.ending)
         self._written: dict[str, int] = {}  # the same ends, open transactions included
@@ -114,7 +114,7 @@ class TopicIntake:
                 stood = self.reached.next[name]
                 self.reached.next[name] = max(stood, self._ending.bound(name, end))
             self._stop_at_ends()
-            self._group.tell(self._reading, self.reached.next)
+            self._group.tell(self.reached.next)
             self._measure()
             self.rounds += 1
             self._sound = True
@@ -175,6 +175,11 @@ class TopicIntake:
             yield
 
     def close(self) -> None:
+        if self._consumer is not None:
+            self._group.close(self.reached.next)
+        self._leave()
+
+    def _leave(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
@@ -268,7 +273,7 @@ class TopicIntake:
 
     def _resume(self) -> None:
         """After a start or an error: a consumer of its own, at what is published."""
-        self.close()
+        self._leave()
         self._identities = {}
         for piece in self._shelf.recover(max(self._through, self._shelf.last_piece)):
             self._note(piece)
