@@ -412,6 +412,7 @@ def facts_of(trial: Trial, flow_ms: list[float], tidy_ms: list[float]) -> dict[s
         "flow_ms_p50": round(median(flow_ms), 1),
         "flow_ms_p95": round(percentile(flow_ms, 95), 1),
         "tidy_ms_p50": round(median(tidy_ms), 1),
+        "tidy_ms_max": round(max(tidy_ms), 1),  # most turns join small files, some up to the target
         "live_files": live_files,
         "log_files": logs,
         "rss_mb": psutil.Process(os.getpid()).memory_info().rss >> 20,

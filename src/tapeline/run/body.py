@@ -8,6 +8,7 @@ from decimal import Decimal, localcontext
 from typing import Any
 
 from tapeline.books import Staged
+from tapeline.books.proof import hash_of
 from tapeline.books.schemas import TAPE_LEAF
 from tapeline.run.journal import Posted
 from tapeline.run.judging import Given, Judged
@@ -40,7 +41,7 @@ def body_of(
     }
 
 
-def tape_facts(batches: Sequence[TapeBatch], given: Given, proof: str) -> Body:
+def tape_facts(batches: Sequence[TapeBatch], given: Given) -> Body:
     """The range of one tape, and the hash of its records."""
     more = [name for name in given.rows.column_names if name not in TAPE_LEAF.names]
     return {
@@ -49,7 +50,7 @@ def tape_facts(batches: Sequence[TapeBatch], given: Given, proof: str) -> Body:
         "records": sum(batch.records for batch in batches),
         "arrived_at": batches[0].at.isoformat(),
         "listed": str(sum(batch.hash for batch in batches)),
-        "hash": proof,
+        "hash": hash_of(given.rows.drop_columns(["ordinal"])),
     } | ({"columns": more} if more else {})
 
 

@@ -17,9 +17,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tapeline.books import Layout, Staged
+from tapeline.books import Decision, Layout, Staged
 from tapeline.books.operator import Act, OperatorTape
-from tapeline.books.proof import hash_of
 from tapeline.plan import Plan
 from tapeline.run.backlog import Backlog, Cut, records_of
 from tapeline.run.begin import Beginning, Begun
@@ -82,6 +81,8 @@ class Flow:
         self.room = Room(settings.flow.records_per_batch, settings.flow.target_batch_seconds)
         self._batches = 0  # since the start, as far as it matters
         self._writing: list[Future[Staged]] = []
+        self.memories: dict[str, Memory] = {}
+        self._remembered: str | None = None  # the hash of the last batch that is in them
         self._recover()
 
     def _prepare(self) -> Steps:
@@ -98,12 +99,15 @@ class Flow:
             self._pool,
             self._clock(),
         )
-        self.memories = {
-            step.table.name: Memory.of(
-                step, self.layout.register(step.table.name), self.settings.flow.identity_keys
-            )
-            for step in self.steps.tables
-        }
+        decided = self.ledger.commits.last.hash if self.ledger.commits.last else ""
+        if self._remembered != decided:  # a batch that failed undecided left nothing in memory
+            self.memories = {
+                step.table.name: Memory.of(
+                    step, self.layout.register(step.table.name), self.settings.flow.identity_keys
+                )
+                for step in self.steps.tables
+            }
+            self._remembered = decided
         self._beginning = Beginning(self.tapes, self.memories)
         booked = self._last_body.get("positions", {})
         self.backlog = Backlog(self.tapes, {name: tape["last"] for name, tape in booked.items()})
@@ -137,8 +141,8 @@ class Flow:
         number = self.ledger.commits.next_batch
         begun = self._begun(cut)
         self._look_ahead(cut)
-        proofs = {
-            source: self._pool.submit(hash_of, given.rows.drop_columns(["ordinal"]))
+        ranges = {
+            source: self._pool.submit(tape_facts, cut[source], given)
             for source, given in begun.tapes.items()
         }
         staging: list[Future[Staged]] = []
@@ -148,26 +152,20 @@ class Flow:
         reach("computed")
         staged = [one.result() for one in staging]
         reach("staged")
-        tapes = {
-            source: tape_facts(batches, begun.tapes[source], proofs[source].result())
-            for source, batches in cut.items()
-        }
+        tapes = {source: facts.result() for source, facts in ranges.items()}
         body = body_of(self._last_body, tapes, computed, staged, self.references.versions)
         body["acted"] = begun.acts[-1].number if begun.acts else self._acted
         body["milliseconds"] = round((time.perf_counter() - started) * 1000)
         decision = self.ledger.decide(body, self._clock())
         reach("decided")
-        for name, result in computed.items():
-            if isinstance(result, Judged):
-                self.memories[name].remember(number, result)
+        self._remember(computed, decision)
         self.ledger.finish(decision)
         reach("finished")
         at = self.ledger.publish(decision, self._clock())
         self.ledger.shorten()
         self.backlog.take(cut)
         self._batches = min(self._batches + 1, WARM_BATCHES)
-        records = records_of(cut)
-        seconds = time.perf_counter() - started
+        records, seconds = records_of(cut), time.perf_counter() - started
         self.room.note(records, seconds)
         return Published(number, at, records, seconds, body)
 
@@ -237,6 +235,12 @@ class Flow:
         self._writing = [one for one in self._writing if not one.done()]
         self._writing.append(self._pool.submit(self.ledger.stage, table, rows, number))
         return self._writing[-1:]
+
+    def _remember(self, computed: Computed, decision: Decision) -> None:
+        for name, result in computed.items():
+            if isinstance(result, Judged):
+                self.memories[name].remember(decision.batch, result)
+        self._remembered = decision.hash
 
     def offer(self, source: str, batch: TapeBatch) -> None:
         """A tape batch has been committed."""
