@@ -17,6 +17,7 @@ from tapeline.broker import Broker
 from tapeline.connect import Kafka
 from tapeline.run.intake import IntakeLimits
 from tapeline.run.topics import Owner, TopicIntake
+from tapeline.run.topics.trouble import RefusedError
 from tapeline.settings import KafkaSettings
 from tapeline.trades.records import Day
 from tapeline.trades.topic_delivery import Topic, play_to_topic
@@ -140,7 +141,7 @@ def test_who_is_refused_is_told_why(
         "authority": guarded.settings(ca_file=""),
     }.get(fault, guarded.settings())
     with reading(settings, topic, tmp_path) as intake:
-        with pytest.raises(OperationError, match=words) as refusal:
+        with pytest.raises(RefusedError, match=words) as refusal:
             take_some(intake)
         told = str(refusal.value)
         assert not any(secret in told for secret in ("wrong-Secret-5", PASSWORD, "127.0.0.1"))
@@ -158,6 +159,6 @@ def test_a_topic_that_is_not_there_is_named(broker: Broker, tmp_path: Path) -> N
     settings = KafkaSettings(brokers=broker.bootstrap_servers)
     with (
         reading(settings, "no-such-topic", tmp_path) as intake,
-        pytest.raises(OperationError, match=r"TOPIC_MISSING: .*no-such-topic"),
+        pytest.raises(RefusedError, match=r"TOPIC_MISSING: .*no-such-topic"),
     ):
         intake.take()
