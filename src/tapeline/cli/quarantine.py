@@ -79,7 +79,7 @@ def quarantine_list(
     for row in rows[:limit]:
         record = readable(row["record"] or b"")[:SHOWN_BYTES]
         cells = [row["position"], row["table"], "; ".join(row["reasons"]), str(row["key"] or "")]
-        shown.add_row(*map(escape, cells), readable(row["at"]), record)
+        shown.add_row(*map(readable, cells), readable(row["at"]), record)
     out.print(shown if rows else "The quarantine is empty.")
     if len(rows) > limit:
         out.print(f"{len(rows) - limit:,} more: raise --limit, or filter.")
@@ -102,12 +102,12 @@ def quarantine_show(
         out.print(f"{escape(position)}, offset {message['offset']} of {message['topic']}/"
                   f"{message['partition']}, sent {readable(message['timestamp'])}:")  # fmt: skip
         for name, value in [("key", message["key"]), *_pairs(message["headers"])]:
-            out.print(f"{escape(name)}: {readable(value)}", soft_wrap=True)
+            out.print(f"{readable(name)}: {readable(value)}", soft_wrap=True)
     else:
         out.print(f"{escape(position)}, line {facts['line']} of delivery {facts['delivery']}:")
     out.print(readable(facts["record"]), soft_wrap=True)
     for row in facts["quarantined"]:
-        out.print(f"in quarantine of {row['table']}: {escape('; '.join(row['reasons']))}")
+        out.print(f"in quarantine of {row['table']}: {readable('; '.join(row['reasons']))}")
     for act in facts["acts"]:
         said = f"{act['act']} by {act['who']}: {act['note']}"
         out.print(f"{readable(act['at'])} {escape(said)}")
@@ -167,7 +167,7 @@ def _tell_rehearsal(found: dict[str, Any], as_json: bool) -> None:
     shown = RichTable("position", "table", "would be", "reasons")
     for row in found["records"]:
         cells = [row["position"], row["table"], row["verdict"], "; ".join(row["reasons"])]
-        shown.add_row(*map(escape, cells))
+        shown.add_row(*map(readable, cells))
     out.print(shown if found["records"] else "Nothing in quarantine matches.")
     for change in found["changes"]:
         out.print(escape(f"{change['summary']}: {change['change']}"), soft_wrap=True)
