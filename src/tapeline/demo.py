@@ -229,7 +229,7 @@ class Demo:
         words = ", ".join(f"{name} {count:,}" for name, count in counts.items())
         return (
             f"batch {state.get('batch', 0)}: {words}; lag {state.get('lag_records', 0)} records, "
-            f"{state.get('lag_seconds', 0):.1f} s; batch {state.get('batch_milliseconds')} ms"
+            f"{state.get('lag_seconds', 0):.1f} s; batch {state.get('batch_milliseconds') or 0} ms"
         )
 
     def _counts(self) -> dict[str, int]:
