@@ -26,6 +26,7 @@ from tapeline.cli.options import (
     print_json,
     print_rows,
 )
+from tapeline.connect import Kafka
 from tapeline.declare.duration import parse_moment
 from tapeline.run.sinks.standing import alerts
 from tapeline.show import plain, readable, write_file
@@ -103,7 +104,8 @@ def why_command(
 ) -> None:
     """The revisions of a number: when, by how much, why, and the records behind each."""
     wanted = [None if value == "*" else value for value in key]
-    revisions = why(books_of(pipeline, project, root), name, wanted, records)
+    books = books_of(pipeline, project, root)
+    revisions = why(books, name, wanted, records)
     if as_json:
         print_json([plain(revision.facts()) for revision in revisions])
         return
@@ -121,7 +123,10 @@ def why_command(
             f"{change or 'no change'} -> {value}"
         )
         for one in revision.records:
-            where = f"{one['source']} {one.get('delivery')} line {one.get('line')}"
+            source = books.plan.pipeline.sources.get(one["source"])
+            topics = source is not None and isinstance(source.connector, Kafka)
+            place = "offset" if topics else "line"
+            where = f"{one['source']} {one.get('delivery')} {place} {one.get('line')}"
             sign = "+" if one["sign"] > 0 else "-"
             out.print(f"  {sign} {escape(str(one['record']))} ({escape(where)})")
 
