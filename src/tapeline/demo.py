@@ -168,6 +168,18 @@ class Demo:
             failure = self._failure or runner.failure
             if failure is not None:
                 raise failure
+        self._say_what_waits()
+
+    def _say_what_waits(self) -> None:
+        """On a slow machine the time is over before the day is: the numbers are not its last."""
+        state = read_status(self._books.layout.status) or {}
+        waiting = state.get("lag_records", 0)
+        if waiting or state.get("drop_files"):
+            self._console.print(
+                f"[yellow]The time was over before the day was: {waiting:,} records and "
+                f"{state.get('drop_files', 0):,} files wait. Starting again goes on with them.",
+                soft_wrap=True,
+            )
 
     @contextmanager
     def _served(self) -> Iterator[str]:
@@ -229,7 +241,7 @@ class Demo:
         words = ", ".join(f"{name} {count:,}" for name, count in counts.items())
         return (
             f"batch {state.get('batch', 0)}: {words}; lag {state.get('lag_records', 0)} records, "
-            f"{state.get('lag_seconds', 0):.1f} s; batch {state.get('batch_milliseconds')} ms"
+            f"{state.get('lag_seconds', 0):.1f} s; batch {state.get('batch_milliseconds') or 0} ms"
         )
 
     def _counts(self) -> dict[str, int]:

@@ -24,6 +24,12 @@ class OperationError(TapelineError):
     exit_code = 3
 
 
+class QuestionError(OperationError):
+    """What was asked for is not there, or not a question: whoever asks acts."""
+
+    exit_code = 2
+
+
 class ImbalanceError(OperationError):
     """The books do not balance."""
 

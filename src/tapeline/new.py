@@ -6,6 +6,7 @@ changed: it says what it saw in the sample, and nothing about what will come.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -20,7 +21,8 @@ from string import Template
 from typing import Any
 
 from tapeline.declare.pipeline import NAME
-from tapeline.errors import OperationError
+from tapeline.declare.schema import ODD_NAME
+from tapeline.errors import OperationError, QuestionError
 
 SAMPLE_RECORDS = 10_000
 SAMPLE_BYTES = 16 * 1024 * 1024
@@ -28,6 +30,7 @@ TEST_RECORDS = 50
 FEW_VALUES = 6
 TEMPLATES = Path(__file__).parent / "templates"
 COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+OWN_NAMES = ("", "hour", "records", "everything")  # of the summary that is proposed
 COFFEE = [
     ("s1", "2026-03-02T08:05:00Z", "north", 2, "6.40"),
     ("s2", "2026-03-02T08:40:00Z", "south", 1, "2.90"),
@@ -63,7 +66,7 @@ class Proposal:
     def key(self) -> str | None:
         """A column that is always there and never repeats, one named like an id first."""
         fit = [c.name for c in self.columns if c.always and c.unique and _keys(c)]
-        named = [name for name in fit if re.search(r"(^|_)(id|key|no|number)$", name.lower())]
+        named = [name for name in fit if re.search(r"(^|[\W_])(id|key|no|number)$", name.lower())]
         return next(iter([*named, *fit]), None)
 
     @property
@@ -88,15 +91,35 @@ def look(sample: Path) -> Proposal:
     lines = _lines(sample)
     if not lines:
         raise OperationError(f"{sample} holds no records to look at.")
-    first = lines[0].lstrip(b"\xef\xbb\xbf \t")
-    if first.startswith(b"{"):
+    if lines[0].lstrip().startswith(b"{"):
         rows = [_json_record(line, number) for number, line in enumerate(lines, start=1)]
         return _proposal("json", rows, lines)
+    _refuse_what_is_no_csv(sample, lines[0])
     header, *records = lines
     if not records:
         raise OperationError(f"{sample} has a header and no records to look at.")
     text = io.StringIO(b"\n".join(lines).decode("utf-8", "replace"))
-    return _proposal("csv", list(csv.DictReader(text)), records, header)
+    try:
+        return _proposal("csv", list(csv.DictReader(text)), records, header)
+    except csv.Error as error:
+        raise OperationError(f"{sample} cannot be read as CSV: {error}.") from None
+
+
+def _refuse_what_is_no_csv(sample: Path, first: bytes) -> None:
+    """What people have at hand and take for a sample, each with what to do."""
+    if first.lstrip().startswith(b"["):
+        raise OperationError(
+            f"{sample} is one JSON list. Write one object per line: jq -c '.[]' turns one into "
+            "the other."
+        )
+    if b"\0" in first:
+        raise OperationError(f"{sample} is no text: a sample is JSON lines or CSV, in UTF-8.")
+    if b"," not in first and (b";" in first or b"\t" in first):
+        apart = "semicolons" if b";" in first else "tabs"
+        raise OperationError(
+            f"{sample} has columns apart by {apart}. Files are read with commas: save it anew as "
+            "CSV with commas and a decimal point."
+        )
 
 
 def coffee() -> Proposal:
@@ -109,7 +132,7 @@ def coffee() -> Proposal:
 def write_project(folder: Path, name: str, proposal: Proposal) -> list[Path]:
     """Write a project into a new folder; gives back its files."""
     if not NAME.fullmatch(name):
-        raise OperationError(
+        raise QuestionError(
             f"'{name}' cannot be a name. Names are lower case letters, digits and '_', start with "
             "a letter and have at most 63 characters."
         )
@@ -137,9 +160,9 @@ def _words(name: str, proposal: Proposal, suffix: str) -> dict[str, str]:
     options = [f'key="{key}"'] if key else []
     options += [f'time="{time}"'] if time else []
     groups = proposal.groups
-    by = (['"hour"'] if time else []) + [f'"{group}"' for group in groups]
-    grouped = (["hour"] if time else []) + [f'"{group}"' for group in groups]
-    sums = [f'F.sum("{c.name}").alias("{c.name}")' for c in proposal.measures]
+    by = (['"hour"'] if time else []) + [f'"{_tidy(group)}"' for group in groups]
+    grouped = (["hour"] if time else []) + [_grouped(group) for group in groups]
+    sums = [f'F.sum("{c.name}").alias("{_tidy(c.name)}")' for c in proposal.measures]
     columns = ",\n    ".join(f"{_quoted(c.name)} {c.type}" for c in proposal.columns)
     left_out = ", ".join(proposal.left_out)
     return {
@@ -147,7 +170,7 @@ def _words(name: str, proposal: Proposal, suffix: str) -> dict[str, str]:
         "format": proposal.format,
         "suffix": suffix,
         "columns": columns,
-        "left_out": f"\n# Left out, no single values: {left_out}" if left_out else "",
+        "left_out": f"\n# Left out: {left_out}" if left_out else "",
         "options": f"({', '.join(options)})" if options else "",
         "rules": "".join(_rule(*rule) for rule in _rules(proposal)),
         "summary_key": f"[{', '.join(by)}]" if by else '["everything"]',
@@ -155,7 +178,7 @@ def _words(name: str, proposal: Proposal, suffix: str) -> dict[str, str]:
         "hour": f'    hour = F.window("{time}", "1 hour").start.alias("hour")\n' if time else "",
         "grouped": ", ".join(grouped) if grouped else 'F.lit("all").alias("everything")',
         "sums": "".join(f"        {one},\n" for one in sums),
-        "by": " and ".join([*(["hour"] if time else []), *groups]) or "in all",
+        "by": " and ".join([*(["hour"] if time else []), *map(_tidy, groups)]) or "in all",
         "records": str(len(proposal.records)),
         "header": repr(proposal.header.decode("utf-8", "replace") if proposal.header else None),
     }
@@ -184,6 +207,17 @@ def _quoted(name: str) -> str:
     return name if COLUMN.fullmatch(name) else f"`{name}`"
 
 
+def _tidy(name: str) -> str:
+    """A name for a summary's column: whoever asks in SQL shall not need quotes."""
+    tidy = name if COLUMN.fullmatch(name) else re.sub(r"\W+", "_", name.lower()).strip("_")
+    return tidy if tidy not in OWN_NAMES and not tidy[:1].isdigit() else f"the_{tidy}"
+
+
+def _grouped(name: str) -> str:
+    """The column as groupBy takes it."""
+    return f'"{name}"' if _tidy(name) == name else f'F.col("{name}").alias("{_tidy(name)}")'
+
+
 def _keys(column: Column) -> bool:
     return column.type in ("string", "bigint")
 
@@ -197,7 +231,7 @@ def _lines(sample: Path) -> list[bytes]:
             whole = content.read(SAMPLE_BYTES)
     except OSError as error:
         raise OperationError(f"{sample} cannot be read: {error.strerror or error}.") from None
-    lines = [line for line in whole.split(b"\n") if line.strip()]
+    lines = [line for line in whole.removeprefix(codecs.BOM_UTF8).split(b"\n") if line.strip()]
     if len(whole) == SAMPLE_BYTES:
         lines.pop()  # it may have been cut
     return [line.rstrip(b"\r") for line in lines[:SAMPLE_RECORDS]]
@@ -223,9 +257,10 @@ def _proposal(
     simple, left_out = [], []
     for name in names:
         seen = [row.get(name) for row in rows]
-        odd = any(isinstance(value, dict | list) for value in seen)
-        if odd or name.startswith("_") or not re.fullmatch(r"[A-Za-z][\w ]*", name):
-            left_out.append(name)
+        if any(isinstance(value, dict | list) for value in seen):
+            left_out.append(f"{name} (no single values)")
+        elif name.startswith("_") or not ODD_NAME.fullmatch(name):
+            left_out.append(f"{name} (a name that a column cannot have)")
         else:
             simple.append(_column(name, seen))
     if not simple:

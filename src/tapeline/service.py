@@ -51,7 +51,7 @@ def unit(plan: Plan, target: str, settings: Settings, every: str, user: str | No
         raise DeclarationError(f"'{name}' is no name of a user.")
     file = Path(target)
     words = [sys.executable, "-m", "tapeline", "run"]
-    words += [str(file.absolute()) if file.suffix == ".py" else target, "--every", every]
+    words += [str(settings.within(file)) if file.suffix == ".py" else target, "--every", every]
     words += ["--project", str(settings.project), "--root", str(settings.within(settings.root))]
     return UNIT.format(
         name=plan.name,

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.table import Table
 
-from tapeline.errors import OperationError
+from tapeline.errors import OperationError, QuestionError
 
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00$")
 # The last four are their wide forms, which spreadsheets take for the same.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
@@ -67,7 +68,7 @@ def write_file(rows: pa.Table, path: Path) -> None:
         with _whole(path) as hidden:
             pq.write_table(rows, hidden)
     else:
-        raise OperationError(f"'{path.name}' ends with none of .csv, .json and .parquet.")
+        raise QuestionError(f"'{path.name}' ends with none of .csv, .json and .parquet.")
 
 
 def write_text(text: str, path: Path) -> None:
@@ -117,6 +118,25 @@ def readable(value: Any) -> str:
 
 def _told(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
+
+
+def as_words(fact: Any) -> str:
+    """A fact of a status, for people: its parts apart by commas, those with parts on lines."""
+    if isinstance(fact, dict):
+        said = {name: part for name, part in fact.items() if part not in (None, {}, [])}
+        deep = {name: part for name, part in said.items() if isinstance(part, dict)}
+        flat = ", ".join(f"{name} {as_words(said[name])}" for name in said if name not in deep)
+        lines = [f"{name}: {as_words(part)}" for name, part in deep.items()]
+        return "\n".join([flat, *lines] if flat else lines)
+    if isinstance(fact, list):
+        return "\n".join(as_words(part) for part in fact)
+    if isinstance(fact, bool):
+        return "yes" if fact else "no"
+    if isinstance(fact, int | float):
+        return f"{fact:,}"
+    if isinstance(fact, str) and MOMENT.match(fact):
+        return readable(datetime.fromisoformat(fact))
+    return str(fact)
 
 
 def _short(value: Decimal) -> Decimal:

@@ -10,6 +10,8 @@ import pytest
 
 from tapeline import OperationError
 from tapeline.new import coffee, look, write_project
+from tapeline.plan import load_pipeline, resolve
+from tapeline.settings import load_settings
 
 ORDERS = """Order No,when,city,amount,code,note
 1,2026-01-01 10:00:00,Rome,1.5,007,
@@ -22,7 +24,7 @@ ORDERS = """Order No,when,city,amount,code,note
 
 def sample(folder: Path, text: str, name: str = "sample") -> Path:
     path = folder / name
-    path.write_text(text)
+    path.write_bytes(text.encode())
     return path
 
 
@@ -55,9 +57,9 @@ def test_json_lines_packed_or_not_and_nested_values_are_named(tmp_path: Path) ->
     assert {c.name: c.type for c in found.columns} == {
         "id": "string", "paid": "boolean", "day": "date", "n": "bigint",
     }  # fmt: skip
-    assert (found.key, found.time, found.left_out) == ("id", None, ("lines",))
+    assert (found.key, found.time, found.left_out) == ("id", None, ("lines (no single values)",))
     write_project(tmp_path / "rows", "rows", found)
-    assert "Left out, no single values: lines" in (tmp_path / "rows" / "pipeline.py").read_text()
+    assert "# Left out: lines (no single values)" in (tmp_path / "rows" / "pipeline.py").read_text()
 
 
 @pytest.mark.parametrize(
@@ -67,11 +69,31 @@ def test_json_lines_packed_or_not_and_nested_values_are_named(tmp_path: Path) ->
         ("a,b\n", "no records"),
         ('{"a": 1}\n[2]\n', "line 2"),
         ('{"a": {}}', "no column"),
+        ('[\n{"a": 1}\n]', "one JSON list"),
+        ("a;b\n1;2\n", "semicolons"),
+        ("a\tb\n1\t2\n", "tabs"),
+        ("a\0,b\n1,2\n", "no text"),
+        ("a,b\n1\r2,3\n", "cannot be read as CSV"),
     ],
 )
 def test_what_is_no_sample_is_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(OperationError, match=words):
         look(sample(tmp_path, text))
+
+
+def test_the_names_of_a_spreadsheet_are_kept_and_the_proposal_can_be_planned(
+    tmp_path: Path,
+) -> None:
+    header = "\ufeffOrder No,Ordered At,Größe,Amount (EUR),2nd,records,Cust. Name\n"
+    rows = "".join(f"A-{n},2026-03-02 08:0{n},5.5,{n}.50,x,{n},Otto\n" for n in range(1, 6))
+    found = look(sample(tmp_path, header + rows))
+    assert (found.key, found.time, found.groups) == ("Order No", "Ordered At", ["2nd"])
+    assert found.left_out == ("Cust. Name (a name that a column cannot have)",)
+    write_project(tmp_path / "orders", "orders", found)
+    plan = resolve(load_pipeline("pipeline.py", load_settings(tmp_path / "orders")))
+    (source,) = plan.pipeline.sources.values()
+    assert [field.name for field in source.connector.fields] == [c.name for c in found.columns]
+    assert [one.key for one in plan.summaries] == [("hour", "the_2nd")]
 
 
 def test_nothing_is_overwritten_and_names_are_checked(tmp_path: Path) -> None:

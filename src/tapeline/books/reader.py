@@ -18,7 +18,7 @@ from tapeline.books.query import connect, register_table
 from tapeline.books.schemas import UNREAD, VERDICTS
 from tapeline.declare import Summary, Table
 from tapeline.declare.duration import parse_duration
-from tapeline.errors import OperationError, did_you_mean
+from tapeline.errors import QuestionError, did_you_mean
 from tapeline.plan import Plan
 from tapeline.plan.graph import view_inputs
 
@@ -90,7 +90,7 @@ class Books:
         if name in plan.summaries or name in plan.views or name in plan.references:
             return self._register(connection, name, cut)
         hint = did_you_mean(name, set(plan.declared) - set(plan.sources))
-        raise OperationError(f"'{name}' is no table, summary or view.{hint}")
+        raise QuestionError(f"'{name}' is no table, summary or view.{hint}")
 
     def register(self, table: str) -> pa.Table:
         """A table's register as it stands: every verdict, and every change of one."""
@@ -103,7 +103,7 @@ class Books:
     def with_verdict(self, table: str, verdict: str) -> pa.Table:
         """The records of a table that have a verdict: where they are, why, and their bytes."""
         if verdict not in VERDICTS:
-            raise OperationError(f"'{verdict}' is no verdict.{did_you_mean(verdict, VERDICTS)}")
+            raise QuestionError(f"'{verdict}' is no verdict.{did_you_mean(verdict, VERDICTS)}")
         self._check_table(table)
         with connect() as connection:
             batch = self.cut().batch
@@ -122,7 +122,7 @@ class Books:
         self._check_table(table)
         keyed = self.plan.entry_of(table)
         if keyed.sequence_by is None:
-            raise OperationError(f"'{keyed.name}' has no sequence_by: nothing can be unmatched.")
+            raise QuestionError(f"'{keyed.name}' has no sequence_by: nothing can be unmatched.")
         with connect() as connection:
             batch = self.cut().batch
             if not register_table(connection, "k", self.layout.register(keyed.name), (0, batch)):
@@ -201,7 +201,7 @@ class Books:
     def _check_table(self, table: str) -> None:
         if table not in self.plan.pipeline.tables:
             hint = did_you_mean(table, self.plan.pipeline.tables)
-            raise OperationError(f"'{table}' is no table, and only tables have verdicts.{hint}")
+            raise QuestionError(f"'{table}' is no table, and only tables have verdicts.{hint}")
 
 
 def standing(register: str, batch: int | None, verdict: str) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tapeline.books.query import MEMORY_LIMIT, enclosed
 from tapeline.books.reader import Answer, Books, Cut
 from tapeline.books.shape import shape_of
-from tapeline.errors import OperationError
+from tapeline.errors import OperationError, QuestionError
 from tapeline.plan.graph import view_inputs
 
 HUGEINT = pa.decimal128(38, 0)  # what Arrow makes of it
@@ -40,7 +40,7 @@ def ask_sql(
         try:
             names = _names_read(connection, query)
         except duckdb.Error as error:
-            raise OperationError(_words(error)) from None
+            raise QuestionError(_words(error)) from None
         for name in names:
             _open(connection, books, name, cut)
         rows = _answer(connection, query, limits)
@@ -75,14 +75,14 @@ def _names_read(connection: duckdb.DuckDBPyConnection, query: str) -> list[str]:
     """The names that a query reads, but for those of its own WITH; from its text alone."""
     kinds = [statement.type for statement in connection.extract_statements(query)]
     if kinds != [duckdb.StatementType.SELECT]:
-        raise OperationError(
+        raise QuestionError(
             "a query is one SELECT: the books are read here and never written. Write for example "
             "\"select * from trade_summary where currency = 'USD'\"."
         )
     ((text,),) = connection.execute("select json_serialize_sql(?)", [query]).fetchall()
     parsed = json.loads(text)
     if parsed["error"]:
-        raise OperationError(f"the query cannot be answered. {parsed['error_message']}")
+        raise QuestionError(f"the query cannot be answered. {parsed['error_message']}")
     nodes = list(_nodes(parsed))
     read = {node["table_name"].lower() for node in nodes if node.get("type") == "BASE_TABLE"}
     own = {one["key"].lower() for node in nodes for one in node.get("cte_map", {}).get("map", ())}
@@ -128,7 +128,7 @@ def _answer(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -
             "a narrower WHERE, or a LIMIT with its ORDER BY."
         ) from None
     except duckdb.Error as error:
-        raise OperationError(_words(error)) from None
+        raise QuestionError(_words(error)) from None
     finally:
         timer.cancel()
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 from rich.markup import escape
 
@@ -28,6 +31,24 @@ app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(broker.app, name="broker")
 app.add_typer(trying.app)
 app.add_typer(calendars.app)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tapeline {version('tapeline')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Tapeline keeps the books of a stream."""
 
 
 def main() -> None:

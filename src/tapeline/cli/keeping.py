@@ -23,6 +23,7 @@ from tapeline.cli.options import (
     out,
     print_json,
     progress_of,
+    target_of,
 )
 from tapeline.run import control
 from tapeline.watch.quarantine import Signed
@@ -147,4 +148,4 @@ def service(
     from tapeline.service import unit
 
     found, settings = load(pipeline, project, root)
-    typer.echo(unit(found, pipeline, settings, every, user), nl=False)
+    typer.echo(unit(found, target_of(pipeline, project), settings, every, user), nl=False)

@@ -23,10 +23,21 @@ out = Console(width=None if sys.stdout.isatty() else 160)
 err = Console(stderr=True)
 
 Target = Annotated[
-    str, typer.Argument(metavar="PIPELINE", help="A pipeline file, or a module that declares one.")
+    str,
+    typer.Argument(
+        metavar="PIPELINE",
+        help="A pipeline file, or a module that declares one.",
+        show_default="pipeline.py in the project, else tapeline.trades",
+    ),
 ]
 TargetOption = Annotated[
-    str, typer.Option("--pipeline", "-p", help="A pipeline file, or a module that declares one.")
+    str,
+    typer.Option(
+        "--pipeline",
+        "-p",
+        help="A pipeline file, or a module that declares one.",
+        show_default="pipeline.py in the project, else tapeline.trades",
+    ),
 ]
 Project = Annotated[
     Path, typer.Option(help="The project's folder: tapeline.toml, landing, reference data.")
@@ -39,14 +50,21 @@ AsReported = Annotated[
     str | None, typer.Option(help="As it was published by then, e.g. '2026-11-13 10:31'.")
 ]
 Form = Annotated[str, typer.Option("--format", help="table, csv or json")]
-DEFAULT_TARGET = "tapeline.trades"
+DEFAULT_TARGET = ""  # nothing said: the project's own pipeline, else the demo's
+OWN = "pipeline.py"
+DEMO = "tapeline.trades"
+
+
+def target_of(said: str, project: Path) -> str:
+    """The pipeline that is meant: whoever stands in a project need not name its file."""
+    return said or (OWN if (project / OWN).is_file() else DEMO)
 
 
 def load(target: str, project: Path, root: Path | None) -> tuple[Plan, Settings]:
     settings = load_settings(project.absolute())
     if root is not None:
         settings = replace(settings, root=root)
-    return resolve(load_pipeline(target, settings)), settings
+    return resolve(load_pipeline(target_of(target, project), settings)), settings
 
 
 def books_of(target: str, project: Path, root: Path | None) -> Books:

@@ -64,7 +64,8 @@ def report(
         rows = books.read(name, parse_moment(as_reported) if as_reported else None)
     rows = rows.slice(0, min(limit, rows.num_rows))  # Arrow slices no columns into any length
     if form == "table" and not rows.num_columns:
-        out.print(f"{name} has no entries yet.")
+        when = f"had no entries by {as_reported}" if as_reported else "has no entries yet"
+        out.print(f"{name} {when}.")
     else:
         print_rows(rows, form, name)
 
@@ -103,12 +104,17 @@ def why_command(
 ) -> None:
     """The revisions of a number: when, by how much, why, and the records behind each."""
     wanted = [None if value == "*" else value for value in key]
-    revisions = why(books_of(pipeline, project, root), name, wanted, records)
+    books = books_of(pipeline, project, root)
+    revisions = why(books, name, wanted, records)
     if as_json:
         print_json([plain(revision.facts()) for revision in revisions])
         return
     if not revisions:
-        out.print(f"{escape(name)} has no entry under {escape(', '.join(key))}.")
+        out.print(
+            f"{escape(name)} has no entry under {escape(', '.join(key))}. "
+            f"'tapeline report {escape(name)}' lists the keys it has.",
+            soft_wrap=True,
+        )
     for revision in revisions:
         change = ", ".join(f"{n} {v:+,}" for n, v in revision.change.items() if v)
         value = ", ".join(f"{n} {v:,}" for n, v in revision.value.items())

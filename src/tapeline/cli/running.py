@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,6 +26,9 @@ from tapeline.cli.options import (
     print_json,
 )
 from tapeline.declare.duration import parse_duration
+from tapeline.plan.graph import view_inputs
+from tapeline.run.control import paused
+from tapeline.show import as_words
 from tapeline.watch.pulls import read_pulls, words_of
 from tapeline.watch.sizes import sizes_of
 from tapeline.watch.status import read_status
@@ -64,7 +66,10 @@ def plan(
     for step in (*found.tables, *found.summaries):
         kind = "table" if step in found.tables else "summary"
         steps.append((kind, step.name, ", ".join(i.name for i in step.inputs), str(step.where)))
-    steps += [("view", view.name, "", str(view.where)) for view in found.views]
+    steps += [
+        ("view", view.name, ", ".join(view_inputs(found.pipeline, view)), str(view.where))
+        for view in found.views
+    ]
     steps += [
         ("alert", alert.name, alert.reads, str(alert.where))
         for alert in found.pipeline.alerts.values()
@@ -143,6 +148,7 @@ def status(
     books = books_of(pipeline, project, root)
     cut = books.cut()
     facts = read_status(books.layout.status) or {"running": False, "batch": cut.batch}
+    facts["paused"] = paused(books.layout)  # known at once, before the flow takes notice
     facts["bytes"] = sizes_of(books.layout, datetime.now(UTC))
     pulling = read_pulls(books.layout)
     if pulling["pulls"]:
@@ -152,13 +158,14 @@ def status(
         print_json(facts)
         return
     table = RichTable("what", "value", title=f"pipeline {books.plan.name}", show_header=False)
+    by_partition = {n: one.pop("partitions", {}) for n, one in facts.get("sources", {}).items()}
     for key, value in facts.items():
-        if key not in ("totals", "pulling"):
-            text = json.dumps(value) if isinstance(value, dict) else str(value)
-            table.add_row(key.replace("_", " "), escape(text))
+        if key not in ("pipeline", "totals", "pulling") and value not in (None, {}, []):
+            words = str(value) if key == "pid" else as_words(value)
+            table.add_row(key.replace("_", " "), escape(words))
     out.print(table)
-    for name, source in facts.get("sources", {}).items():
-        for partition, lag in source.get("partitions", {}).items():
+    for name, partitions in by_partition.items():
+        for partition, lag in partitions.items():
             out.print(f"{name} {partition}: {_lag_words(lag)}", highlight=False)
     for pull in pulling["pulls"]:
         words = words_of(pull, pulling["running"])

@@ -14,6 +14,7 @@ from rich.markup import escape
 from tapeline.books import Books
 from tapeline.cli.options import (
     DEFAULT_TARGET,
+    DEMO,
     AsJson,
     Target,
     err,
@@ -107,7 +108,7 @@ def demo(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with demo_broker(project, out) if kafka else nullcontext():
         settings = load_settings(project)
-        found = resolve(load_pipeline(DEFAULT_TARGET, settings))
+        found = resolve(load_pipeline(DEMO, settings))
         Demo(found, settings, out, trades, seed).run(seconds)
     books = Books(found, settings.home(found.name))
     out.print(as_table(books.read("running_totals"), "running totals"))
@@ -135,7 +136,8 @@ def drill(
     """Shuffle, repeat, delay, split and kill, then compare the books. Exit code 4 if not equal."""
     from tapeline.drill import Asked, Drill
 
-    if files is None and pipeline != DEFAULT_TARGET:
+    pipeline = pipeline or DEMO
+    if files is None and pipeline != DEMO:
         raise typer.BadParameter("say by --input which files to feed your pipeline with")
     asked = Asked(pipeline, folder.absolute(), seed, trades, kills, files and files.absolute())
     done = Drill(asked, lambda text: err.print(escape(text), soft_wrap=True)).run()

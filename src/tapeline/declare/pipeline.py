@@ -338,8 +338,9 @@ def _inputs(function: Callable[..., Any], where: Where) -> tuple[Input, ...]:
     for name, text in annotated(function).items():
         kind = last_name(text).lower()
         if kind not in ("stream", "snapshot"):
+            said = "" if text == "_empty" else f" as '{text}'"
             raise DeclarationError(
-                f"{where}: {function.__name__}() reads '{name}' as '{text}'. Annotate it as "
+                f"{where}: {function.__name__}() reads '{name}'{said}. Annotate it as "
                 f"Stream (what is new) or Snapshot (the whole table).{did_you_mean(kind, ())}"
             )
         inputs.append(Input(name, "stream" if kind == "stream" else "snapshot"))

@@ -13,6 +13,9 @@ SIMPLE = {
 }  # fmt: skip
 ALIASES = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 MAX_DECIMAL_DIGITS = 38
+# Spark reads a dot in a name as "the field of a struct": such a name would need quotes everywhere.
+ODD_NAME = re.compile(r'[^`.\n"\\]+')
+FIELD = re.compile(rf"(?:`({ODD_NAME.pattern})`|([A-Za-z_]\w*))\s+([A-Za-z].*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -54,10 +57,11 @@ def parse_schema(text: str) -> tuple[Field, ...]:
 
 
 def _split(text: str) -> list[str]:
-    parts, depth, start = [], 0, 0
+    parts, depth, start, quoted = [], 0, 0, False
     for index, char in enumerate(text):
-        depth += (char in "<(") - (char in ">)")
-        if char == "," and depth == 0:
+        quoted ^= char == "`"
+        depth += 0 if quoted else (char in "<(") - (char in ">)")
+        if char == "," and depth == 0 and not quoted:
             parts.append(text[start:index])
             start = index + 1
     parts.append(text[start:])
@@ -65,10 +69,13 @@ def _split(text: str) -> list[str]:
 
 
 def _field(text: str) -> Field:
-    match = re.fullmatch(r"`?([A-Za-z_][\w ]*?)`?\s+([A-Za-z].*)", text, re.DOTALL)
+    match = FIELD.fullmatch(text)
     if not match:
-        raise DeclarationError(f"schema: cannot read '{text}'. Write 'name type'.")
-    name, kind = match[1], re.sub(r"\s+", " ", match[2].strip())
+        raise DeclarationError(
+            f"schema: cannot read '{text}'. Write 'name type', or '`odd name` type' for a name "
+            "with spaces or signs; a dot cannot be part of it."
+        )
+    name, kind = match[1] or match[2], re.sub(r"\s+", " ", match[3].strip())
     required = kind.lower().endswith(" not null")
     kind = kind[: -len(" not null")].strip() if required else kind
     if kind.lower().startswith(("array<", "struct<", "map<")):

@@ -29,6 +29,8 @@ def load_pipeline(target: str, settings: Settings) -> Pipeline:
 
 def _import(target: str, project: Path) -> object:
     path = (project / target).absolute()
+    if path.is_dir() and not target.isidentifier():  # a package is a folder, too
+        raise DeclarationError(f"{target} is a folder. Name the pipeline file, as in pipeline.py.")
     try:
         if path.suffix == ".py":
             return _import_file(path, target)
@@ -40,6 +42,10 @@ def _import(target: str, project: Path) -> object:
     except ModuleNotFoundError as error:
         raise DeclarationError(
             f"{target} cannot be imported: {error}. Give a path such as pipeline.py or a module."
+        ) from None
+    except SyntaxError as error:
+        raise DeclarationError(
+            f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
         ) from None
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
@@ -62,7 +68,10 @@ def _declares(module: object) -> bool:
 
 def _import_file(path: Path, target: str) -> object:
     if not path.exists():
-        raise DeclarationError(f"{target}: there is no such file.")
+        raise DeclarationError(
+            f"{target}: there is no such file in {path.parent}. Name the pipeline file, and by "
+            "--project the folder that it is in."
+        )
     name = f"tapeline_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -26,10 +26,16 @@ class WriterLock:
     """The right to write a pipeline's books, for the life of the process."""
 
     def __init__(self, home: Path) -> None:
-        home.mkdir(parents=True, exist_ok=True)
         self._path = home / ".lock"
         self._jvm_path = home / ".lock.jvm"
-        self._file = self._path.open("a+")
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("a+")
+        except OSError as error:
+            raise OperationError(
+                f"the books cannot be written in {home}: {error.strerror or error}. Correct the "
+                "setting 'root' or --root, or let this user write there."
+            ) from None
         self._channel: Any = None
         if not self._take():
             self._file.seek(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tapeline.errors import OperationError
@@ -50,6 +52,7 @@ TUNING = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.cleaner.referenceTracking.blocking": "false",
 }
+SPARK_ERRORS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 BARE_FILE_SYSTEM = "hadoop-bare-naked-local-fs"
 # What a session can be asked to know beside files, and the jars that brings. Nobody who needs
 # only files waits for them.
@@ -99,6 +102,9 @@ def build_session(
             f"Spark did not start: {error}. It needs Java 17: run 'make setup', which says how."
         ) from error
     _refuse_without(session, jars)
+    # PySpark prints a wrong column name as pages of JSON; our message says the same in a line.
+    for logger in SPARK_ERRORS:
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     if threading.current_thread() is threading.main_thread():
         # PySpark's own handler cancels the jobs of the batch at work: Ctrl-C waits for its end.
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,7 +14,7 @@ from tapeline.books.fold import measures_of
 from tapeline.books.query import connect, quoted, register_table
 from tapeline.books.reader import Cut
 from tapeline.declare import Summary
-from tapeline.errors import OperationError, did_you_mean
+from tapeline.errors import QuestionError, did_you_mean
 from tapeline.watch.origin import Page, Row, behind
 
 RECORDS = 1_000  # at most so many records are listed behind one revision, unless asked for more
@@ -98,7 +98,7 @@ def changes(books: Books, since: datetime, name: str | None = None) -> list[Row]
 def find_summary(books: Books, name: str) -> Summary:
     summaries = books.plan.pipeline.summaries
     if name not in summaries:
-        raise OperationError(f"'{name}' is no summary.{did_you_mean(name, summaries)}")
+        raise QuestionError(f"'{name}' is no summary.{did_you_mean(name, summaries)}")
     return summaries[name]
 
 
@@ -148,7 +148,7 @@ def _key_condition(
 ) -> tuple[str, list[Any]]:
     """A condition on the key, with its values as parameters in the columns' own types."""
     if len(key) != len(summary.key):
-        raise OperationError(
+        raise QuestionError(
             f"'{summary.name}' has the key {', '.join(summary.key)}: say {len(summary.key)} "
             f"values, not {len(key)}."
         )
@@ -158,7 +158,7 @@ def _key_condition(
         (known,) = connection.execute(f"select try_cast(? as {types[name]}) is null", [value])\
             .fetchall()  # fmt: skip
         if known[0]:
-            raise OperationError(f"'{value}' is no {types[name].lower()} for the key '{name}'.")
+            raise QuestionError(f"'{value}' is no {types[name].lower()} for the key '{name}'.")
     parts = [f"{quoted(name)} = cast(? as {types[name]})" for name in said]
     return " and ".join(["true", *parts]), list(said.values())
 

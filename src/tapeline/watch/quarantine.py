@@ -14,7 +14,7 @@ from tapeline.books import Books
 from tapeline.books.operator import DISMISS, REDRIVE, Act, OperatorTape
 from tapeline.books.query import connect, register_table, register_tape
 from tapeline.books.reader import standing
-from tapeline.errors import OperationError, did_you_mean
+from tapeline.errors import OperationError, QuestionError, did_you_mean
 from tapeline.watch.origin import keys_at, message_of
 
 Row = dict[str, Any]
@@ -36,7 +36,7 @@ def quarantined(books: Books, chosen: Filter, limit: int | None = None) -> list[
     """The records that stand in quarantine, newest batch first."""
     tables = books.plan.pipeline.tables
     if chosen.table is not None and chosen.table not in tables:
-        raise OperationError(f"'{chosen.table}' is no table.{did_you_mean(chosen.table, tables)}")
+        raise QuestionError(f"'{chosen.table}' is no table.{did_you_mean(chosen.table, tables)}")
     wanted = [_parse(text) for text in chosen.positions]
     found: list[Row] = []
     batch = books.cut().batch
@@ -88,7 +88,7 @@ def show(books: Books, position: str) -> Row:
             where = f"part = {part} and tape.at = {at}"
             found = connection.sql(f"from tape where {where}").to_arrow_table().to_pylist()
     if not found:
-        raise OperationError(f"there is no record {position}. 'quarantine list' names positions.")
+        raise QuestionError(f"there is no record {position}. 'quarantine list' names positions.")
     acts = [act.row() for act in OperatorTape(books.layout.operator).since(0)
             if act.table and act.position == place]  # fmt: skip
     record = found[0]
@@ -117,7 +117,7 @@ def decide(
 ) -> list[Act]:
     """Record what somebody decided about quarantined records; the flow acts on it next."""
     if act not in (REDRIVE, DISMISS):
-        raise OperationError(f"'{act}' is no act.{did_you_mean(act, (REDRIVE, DISMISS))}")
+        raise QuestionError(f"'{act}' is no act.{did_you_mean(act, (REDRIVE, DISMISS))}")
     if record is not None and len(rows) != 1:
         raise OperationError(
             "a corrected record takes the place of exactly one: name its position."
@@ -140,7 +140,7 @@ def decide(
 def _parse(position: str) -> tuple[str, int, int]:
     match = POSITION.fullmatch(position)
     if not match:
-        raise OperationError(f"'{position}' is no position such as raw_trades:12:345.")
+        raise QuestionError(f"'{position}' is no position such as raw_trades:12:345.")
     return match[1], int(match[2]), int(match[3])
 
 

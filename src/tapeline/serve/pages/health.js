@@ -19,7 +19,7 @@ const refresh = refreshing(async () => {
     figure("parts tried again", count(status.retries)), figure("pages open", count(feed.clients)),
   );
   const x = recent.map((one) => one.at);
-  const line = (name, hue) => [{ type: "scatter", mode: "lines", x, y: recent.map((one) => one[name]), line: { color: colour(hue), width: 2 } }];
+  const line = (name, hue) => [{ type: "scatter", mode: recent.length < 3 ? "markers" : "lines", x, y: recent.map((one) => one[name]), line: { color: colour(hue), width: 2 } }];
   const small = { margin: { l: 45, r: 5, t: 5, b: 25 }, showlegend: false };
   await draw(byId("times"), line("milliseconds", "buy"), { ...small, yaxis: { ticksuffix: " ms", rangemode: "tozero" } });
   await draw(byId("records"), line("records", "sell"), { ...small, yaxis: { rangemode: "tozero" } });

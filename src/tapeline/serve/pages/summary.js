@@ -4,6 +4,7 @@ import { closeOnEscape, explain } from "/static/why.js";
 
 const ALL = "all";
 const MOST_POINTS = 2000;
+const MOST_NAMES_ABOVE = 6;
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
 const SYMBOLS = ["circle", "square", "diamond", "cross", "triangle-up"];
 const COLOURS = ["buy", "sell", "due", "good", "bad"];
@@ -48,7 +49,7 @@ const text = (value) => (/^\d{4}-\d\d-\d\dT/.test(value ?? "") ? clock(value, tr
 function show(of, measures, found) {
   const columns = [
     ...of.key.map((name, place) => ({
-      title: name.replaceAll("_", " "),
+      title: name.replaceAll("_", " "), class: name === of.time ? "status" : "",
       cell: (row) => (place ? text(row[name]) : element("button", { type: "button", class: "plain", onclick: () => open(of, row) }, text(row[name]))),
     })),
     ...measures.map((name) => ({ title: name.replaceAll("_", " "), number: true, cell: (row) => readable(row[name], Number.isInteger(row[name]) ? 0 : 2) })),
@@ -74,7 +75,9 @@ async function chart(of, measures, rows) {
       ? { ...common, type: "scatter", mode: "lines+markers", x: some.map((row) => row[of.time]), line: { dash: DASHES[m % 5] }, marker: { symbol: SYMBOLS[g % 5], size: 7 } }
       : { ...common, type: "bar", x: some.map((row) => of.key.map((name) => text(row[name])).join(" · ")), marker: { color: colour(COLOURS[m % 5]) } };
   }));
-  await draw(byId("chart"), traces, { yaxis: { tickformat: "~s" }, hovermode: "closest" });
+  // Many names stand beside the chart, in a list that scrolls: above it they would cover it.
+  const beside = traces.length > MOST_NAMES_ABOVE ? { legend: { orientation: "v" }, showlegend: innerWidth > 640 } : {};
+  await draw(byId("chart"), traces, { yaxis: { tickformat: "~s" }, hovermode: "closest", ...beside });
 }
 
 byId("filters").addEventListener("submit", (event) => event.preventDefault());

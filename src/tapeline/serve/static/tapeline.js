@@ -69,10 +69,14 @@ export function readable(value, least = 2) {
 
 export const count = (value) => new Intl.NumberFormat().format(value ?? 0);
 
+// A moment as the command line writes it, 2026-11-13 10:31: what is read here can be asked for there.
+// Swedish is the browser's name for that order.
 export function clock(iso, withDay = false) {
   if (!iso) return "";
   const options = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone: zone() };
-  return new Intl.DateTimeFormat(undefined, withDay ? { ...options, year: "numeric", month: "2-digit", day: "2-digit", second: "2-digit" } : options).format(new Date(iso));
+  const day = { year: "numeric", month: "2-digit", day: "2-digit", second: "2-digit" };
+  const said = new Intl.DateTimeFormat("sv-SE", withDay ? { ...options, ...day } : options).format(new Date(iso));
+  return said.replace(/(:\d\d):00$/, "$1");
 }
 
 // A page may name the zone in which its times are read; else it is UTC.

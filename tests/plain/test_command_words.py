@@ -1,0 +1,95 @@
+"""What the command line says to somebody who is new to it; nothing here needs a JVM."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tapeline import DeclarationError, OperationError
+from tapeline.cli import app
+from tapeline.cli.options import DEMO, OWN, target_of
+from tapeline.errors import QuestionError
+from tapeline.plan import load_pipeline
+from tapeline.run.lock import WriterLock
+from tapeline.settings import Settings
+from tapeline.show import as_words
+
+PIPELINE = """
+from tapeline import Files, Pipeline, Stream
+
+pipeline = Pipeline("shop")
+pipeline.source("raw_sales", Files("drop/", schema="`Order No` string, money decimal(12,2)"))
+
+
+@pipeline.table(key="Order No")
+def sales(raw_sales: Stream):
+    return raw_sales
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / OWN).write_text(PIPELINE)
+    return tmp_path
+
+
+def test_a_project_s_own_pipeline_need_not_be_named(shop: Path, tmp_path: Path) -> None:
+    assert target_of("", shop) == OWN
+    assert target_of("", tmp_path / "elsewhere") == DEMO
+    assert target_of(DEMO, shop) == DEMO  # what is said is meant
+    said = CliRunner().invoke(app, ["plan", "--project", str(shop)])
+    assert "pipeline shop" in said.output
+
+
+def test_the_version_is_said() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output.startswith("tapeline 0.")
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "words"),
+    [
+        ("pipeline.py", "def (", r"pipeline\.py:1: SyntaxError"),
+        ("gone.py", "", "no such file in .*--project"),
+        ("..", "", "is a folder"),
+    ],
+)
+def test_a_pipeline_that_cannot_be_loaded_is_named(
+    tmp_path: Path, target: str, text: str, words: str
+) -> None:
+    (tmp_path / OWN).write_text(text)
+    with pytest.raises(DeclarationError, match=words):
+        load_pipeline(target, Settings(project=tmp_path))
+
+
+def test_books_that_cannot_be_written_name_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OperationError, match="setting 'root' or --root"):
+        WriterLock(tmp_path / "file" / "shop")
+
+
+def test_a_question_that_the_books_cannot_answer_ends_with_exit_code_2(shop: Path) -> None:
+    where = ["--project", str(shop)]
+    for words in (
+        ["report", "sale"],
+        ["why", "sales", "1"],
+        ["sql", "select 1 frm sales"],
+        ["quarantine", "show", "nowhere"],
+        ["export", "sales", "sales.xlsx"],
+    ):
+        error = CliRunner().invoke(app, [*words, *where]).exception
+        assert isinstance(error, QuestionError), words
+        assert error.exit_code == 2
+
+
+def test_a_status_shows_a_pause_at_once_and_speaks_in_words(shop: Path) -> None:
+    where = ["--project", str(shop)]
+    CliRunner().invoke(app, ["pause", *where, "--who", "ann", "--note", "lunch"])
+    shown = CliRunner().invoke(app, ["status", *where]).output
+    assert "who ann, note lunch" in shown
+    assert "{" not in shown
+    moment = datetime(2026, 11, 13, 10, 31, 5, tzinfo=UTC).isoformat()
+    facts = {"raw_sales": {"lag_records": 12000, "problem": None, "since": moment, "late": False}}
+    assert as_words(facts) == "raw_sales: lag_records 12,000, since 2026-11-13 10:31:05, late no"
