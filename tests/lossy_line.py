@@ -23,7 +23,7 @@ from tests.kafka import consumed, produced
 from tests.orders import expected, found, live, order, plan_of, stand, wait_for
 
 LOST_OF_HUNDRED = 5
-MESSAGES, PORTIONS = 3_000, 6
+MESSAGES, PORTIONS = 3_000, 10
 PATIENCE_SECONDS = 300.0
 # Not on every user's path.
 PLACES = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
@@ -93,9 +93,10 @@ def run(broker: Broker, folder: Path) -> None:
     here = stand(plan_of("orders", folder, sink="changes"), folder, broker)
     each = MESSAGES // PORTIONS
     with here.runner(build_session(Settings(), "lossy")) as runner, live(runner) as status:
-        for first in range(0, MESSAGES, each):
-            produced(broker, "orders", map(order, range(first, first + each)))
-        wait_for(lambda: found(here.books) == expected(range(MESSAGES)), PATIENCE_SECONDS)
+        for sent in range(each, MESSAGES + each, each):
+            produced(broker, "orders", map(order, range(sent - each, sent)))
+            # A batch for each, so that many transactions leave.
+            wait_for(lambda n=sent: found(here.books) == expected(range(n)), PATIENCE_SECONDS)
         wait_for(lambda: status()["sinks"]["changes"]["lag_batches"] == 0, PATIENCE_SECONDS)
 
 

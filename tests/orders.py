@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter, defaultdict
@@ -25,6 +29,7 @@ from tapeline.watch.status import read_status
 
 Make = Callable[..., str]
 Sums = dict[str, tuple[int, int]]
+RUN = [sys.executable, "-m", "tapeline", "run", "pipeline.py"]
 FILE = """
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -110,6 +115,36 @@ def live(runner: Runner) -> Iterator[Callable[[], dict[str, Any]]]:
     finally:
         runner.stop()
         thread.join()
+
+
+@contextmanager
+def killed_at_the_end(folder: Path, broker: Broker) -> Iterator[None]:
+    """`tapeline run` in a process of its own, killed with all that it started."""
+    child = subprocess.Popen(
+        RUN, cwd=folder, env=environment(broker), start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def run_to_the_end(folder: Path, broker: Broker) -> None:
+    """`tapeline run --once` in a process of its own."""
+    done = subprocess.run(
+        [*RUN, "--once"], cwd=folder, env=environment(broker), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def environment(broker: Broker) -> dict[str, str]:
+    return {
+        **os.environ,
+        "TAPELINE_KAFKA_BROKERS": broker.bootstrap_servers,
+        "TAPELINE_JARS": str(Path(__file__).parents[1] / ".jars"),
+    }
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -19,7 +15,18 @@ from tapeline.books import Books
 from tapeline.broker import Broker
 from tapeline.watch.audit import audit
 from tests.kafka import produced
-from tests.orders import Make, expected, found, live, order, orders, plan_of, wait_for
+from tests.orders import (
+    Make,
+    expected,
+    found,
+    killed_at_the_end,
+    live,
+    order,
+    orders,
+    plan_of,
+    run_to_the_end,
+    wait_for,
+)
 
 
 def test_once_takes_what_the_topics_hold_and_the_next_goes_on(
@@ -75,27 +82,15 @@ def test_killed_again_and_again_every_message_counts_once(
 ) -> None:
     name, chance = topic(3), Random(4)
     plan = plan_of(name, tmp_path)
-    jars = str(Path(__file__).parents[2] / ".jars")
-    settings = {"TAPELINE_KAFKA_BROKERS": broker.bootstrap_servers, "TAPELINE_JARS": jars}
-    environment = {**os.environ, **settings}
-    command = [sys.executable, "-m", "tapeline", "run", "pipeline.py"]
     sent = 0
     for _ in range(3):
-        child = subprocess.Popen(
-            command, cwd=tmp_path, env=environment, start_new_session=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        deadline = time.monotonic() + 16 + 8 * chance.random()
-        while time.monotonic() < deadline:
-            produced(broker, name, map(order, range(sent, sent + 50)))
-            sent += 50
-            time.sleep(0.2)
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    done = subprocess.run(
-        [*command, "--once"], cwd=tmp_path, env=environment, capture_output=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+        with killed_at_the_end(tmp_path, broker):
+            deadline = time.monotonic() + 16 + 8 * chance.random()
+            while time.monotonic() < deadline:
+                produced(broker, name, map(order, range(sent, sent + 50)))
+                sent += 50
+                time.sleep(0.2)
+    run_to_the_end(tmp_path, broker)
     books = Books(plan, tmp_path / "tapeline-data" / "orders")
     assert found(books) == expected(range(sent))
     assert books.totals()["orders"]["verdicts"] == {"kept": sent}
