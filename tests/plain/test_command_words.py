@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tapeline import DeclarationError, OperationError
-from tapeline.cli import app
+from tapeline.cli import app, main
 from tapeline.cli.options import DEMO, OWN, target_of
 from tapeline.errors import QuestionError
 from tapeline.plan import load_pipeline
@@ -68,6 +68,17 @@ def test_books_that_cannot_be_written_name_the_setting(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OperationError, match="setting 'root' or --root"):
         WriterLock(tmp_path / "file" / "shop")
+
+
+def test_a_path_that_cannot_be_used_is_named_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("sys.argv", ["tapeline", "new", "shop", "--folder", str(tmp_path / "file")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 3
+    assert "Not a directory. Name another path" in capsys.readouterr().err
 
 
 def test_a_question_that_the_books_cannot_answer_ends_with_exit_code_2(shop: Path) -> None:

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from tapeline import OperationError
 from tapeline.trades.delivery import play, write_files, write_truth
 from tapeline.trades.faults import KINDS
 from tapeline.trades.lines import line
@@ -320,7 +321,7 @@ def test_a_player_killed_within_a_delivery_neither_loses_nor_repeats(
 def test_progress_of_another_day_is_refused(tmp_path):
     timer = Timer()
     play(replace(DAY, trades=10), tmp_path, 1, timer.sleep, timer.clock)
-    with pytest.raises(ValueError, match="belongs to another day"):
+    with pytest.raises(OperationError, match=r"another day: \{'trades': 10\}"):
         play(DAY, tmp_path, 1, timer.sleep, timer.clock)
 
 

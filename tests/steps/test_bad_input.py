@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 
 from tapeline import Files, Pipeline, Stream, expect_or_quarantine
 from tapeline.testing import Trial
+from tapeline.watch.audit import audit
 
 pytestmark = pytest.mark.usefixtures("spark")
 SCHEMA = (
@@ -181,3 +182,23 @@ def test_csv_rows_of_another_shape_are_quarantined(tmp_path: Path, prepared_csv:
     trial.feed("id,note", raw=["7,no amount column"])
     reasons = [row["_reasons"] for row in trial.quarantine("rows")]
     assert ["the file has no column 'amount'"] in reasons
+
+
+def test_the_column_names_of_a_spreadsheet_are_columns(tmp_path: Path) -> None:
+    pipeline = Pipeline("sheet")
+    schema = "`Order No` string, `Sold, at` timestamp, `Größe (EUR)` decimal(12,2)"
+    pipeline.source("raw", Files("landing/", format="csv", schema=schema))
+
+    @pipeline.table(key="Order No", time="Sold, at")
+    @expect_or_quarantine("Größe is above zero", "`Größe (EUR)` > 0")
+    def rows(raw: Stream) -> DataFrame:
+        return raw
+
+    trial = Trial(pipeline, tmp_path)
+    header = 'Order No,"Sold, at",Größe (EUR)'
+    trial.feed(header, raw=["A-1,2026-03-02 08:05,1.50", "A-1,2026-03-02 08:05,1.50"])
+    trial.feed(header, raw=["A-2,2026-03-02 08:06,-1", "A-3,2026-03-02 08:07,x"])
+    assert trial.verdicts("rows") == {"kept": 1, "duplicate": 1, "quarantined": 2}
+    (kept,) = trial.read("rows")
+    assert (kept["Order No"], kept["Größe (EUR)"]) == ("A-1", Decimal("1.50"))
+    assert all(check.balances for check in audit(trial.books))

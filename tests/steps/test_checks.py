@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -37,6 +38,8 @@ def test_an_unknown_column_is_refused_with_its_place(spark: Any) -> None:
 
     with pytest.raises(DeclarationError, match=r"test_checks.py:\d+: rows\(\).*amuont"):
         check(spark, rows)
+    # Spark would print the same as pages of JSON, on a logger of its own.
+    assert not logging.getLogger("DataFrameQueryContextLogger").isEnabledFor(logging.ERROR)
 
 
 def test_an_expectation_over_an_unknown_column_is_refused(spark: Any) -> None:

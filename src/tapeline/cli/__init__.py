@@ -20,7 +20,7 @@ from tapeline.cli import (
     trying,
 )
 from tapeline.cli.options import err
-from tapeline.errors import TapelineError
+from tapeline.errors import OperationError, TapelineError
 
 app = typer.Typer(
     help="Tapeline keeps the books of a stream.", no_args_is_help=True, add_completion=False
@@ -58,3 +58,10 @@ def main() -> None:
     except TapelineError as error:
         err.print("[red]error:[/red]", escape(str(error)), soft_wrap=True)
         raise SystemExit(error.exit_code) from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        # A path that somebody named: no news for Tapeline's developers.
+        words = f"{error.filename}: {error.strerror}. Name another path, or let this user use it."
+        err.print("[red]error:[/red]", escape(words), soft_wrap=True)
+        raise SystemExit(OperationError.exit_code) from None

@@ -40,7 +40,7 @@ SHOWN_CHARACTERS = 80
 def report(
     name: Annotated[str, typer.Argument(help="A summary, view or table.")],
     form: Form = "table",
-    limit: Annotated[int, typer.Option(help="At most so many rows.")] = 10_000,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = 10_000,
     verdict: Annotated[
         str | None, typer.Option(help="A table's records with this verdict, e.g. quarantined.")
     ] = None,

@@ -215,7 +215,9 @@ def serve(
     address: Annotated[
         str | None, typer.Option(help="Listen here; beyond loopback a token is needed.")
     ] = None,
-    port: Annotated[int | None, typer.Option(help="Listen on this port; 0 for any.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Listen on this port; 0 for any.")
+    ] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="A file with the token; made if it is not there.")
     ] = None,

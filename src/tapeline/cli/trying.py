@@ -60,8 +60,8 @@ def simulate(
     topic: Annotated[
         str | None, typer.Option(help="Write to this topic of kafka.brokers, and to no folder.")
     ] = None,
-    trades: Annotated[int, typer.Option(help="How many trades the day has.")] = 20_000,
-    seconds: Annotated[float, typer.Option(help="Play the day in so many seconds.")] = 60.0,
+    trades: Annotated[int, typer.Option(min=1, help="How many trades the day has.")] = 20_000,
+    seconds: Annotated[float, typer.Option(min=0, help="Play the day in so many seconds.")] = 60.0,
     seed: Annotated[int, typer.Option(help="The same seed makes the same day.")] = 1,
     reference: Annotated[Path, typer.Option(help="Reference data goes here.")] = Path("reference"),
     day: Annotated[str | None, typer.Option(help="The trading day, e.g. 2026-11-13.")] = None,
@@ -94,7 +94,7 @@ def demo(
         Path | None,
         typer.Option(help="The demo's own project folder; demo or demo-kafka unsaid."),
     ] = None,
-    trades: Annotated[int, typer.Option(help="How many trades the day has.")] = 20_000,
+    trades: Annotated[int, typer.Option(min=1, help="How many trades the day has.")] = 20_000,
     seed: Annotated[int, typer.Option(help="The same seed makes the same day.")] = 1,
     kafka: Annotated[
         bool, typer.Option("--kafka", help="Through a topic of a broker of the demo's own.")

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
 
+from tapeline import OperationError
 from tapeline.trades.lines import line, truth
 from tapeline.trades.records import Day, Sent
 from tapeline.trades.reference import Instrument
@@ -135,10 +136,12 @@ class _Progress:
         if not path.exists():
             return cls(day)
         stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["day"] != as_json(day):
-            raise ValueError(
-                f"{path} belongs to another day: {stored['day']}, not {as_json(day)}. "
-                "Use another seed, or remove the file to play this day from its start."
+        wanted = as_json(day)
+        if stored["day"] != wanted:
+            other = {name: was for name, was in stored["day"].items() if wanted.get(name) != was}
+            raise OperationError(
+                f"{path} belongs to another day: {other}. Use another seed, or remove the file to "
+                "play this day from its start."
             )
         renames = tuple((hidden, name) for hidden, name in stored["renames"])
         return cls(day, stored["sent"], renames, stored["done"])
