@@ -45,6 +45,7 @@ def commands_of(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
 
 
 COMMANDS: dict[str, Any] = dict(commands_of(typer.main.get_command(app)))
+GLOBAL_OPTIONS = {text for p in typer.main.get_command(app).params for text in p.opts}
 SHELL_WORDS = {"cat", "cd", "cp", "git", "mkdir", "mv", "python", "source"}
 HOUSE_STYLE = re.compile(r"\b(simply|just|easy|easily)\b", re.IGNORECASE)
 MACHINE_PATH = re.compile(r"(?<![\w.])/(home|root|tmp|work|opt|usr|var|Users|mnt)/")
@@ -144,6 +145,8 @@ def refusal(command: str) -> str | None:
         return f"make has no {wrong}" if wrong else None
     if words[0] != "tapeline":
         return None if words[0] in SHELL_WORDS else f"{words[0]} is not a command of the docs"
+    if words[1].startswith("-"):
+        return None if words[1] in GLOBAL_OPTIONS else f"tapeline has no option {words[1]}"
     name = next((n for n in (" ".join(words[1:3]), words[1]) if n in COMMANDS), None)
     if name is None:
         group = any(known.startswith(f"{words[1]} ") for known in COMMANDS)
