@@ -8,7 +8,7 @@ PYTHON := .venv/bin/python
 # where ruff looks; folders that are not there yet are left out
 CODE := $(wildcard src tests benchmarks gallery examples)
 
-.PHONY: help setup demo test slow orchestrators screenshots drill lint format check bench bench-all lock lock-orchestrators lock-jars clean
+.PHONY: help setup demo test slow orchestrators screenshots drill lint format check bench peers bench-all lock lock-orchestrators lock-peers lock-jars clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -22,9 +22,11 @@ demo: setup ## Run the demo; SECONDS=60 for a longer or shorter one, KAFKA=1 thr
 test: setup ## Run the tests; ARGS="-k quarantine" is passed to pytest
 	@bash scripts/browser.sh
 	@bash scripts/postgres.sh
+	@bash scripts/network.sh
 	@$(PYTHON) -m pytest $(ARGS)
 
 slow: setup ## Run the drills of a minute each
+	@bash scripts/network.sh
 	@$(PYTHON) -m pytest -m slow --ignore=tests/orchestrators $(ARGS)
 
 lint: setup ## Check style, types and the direction of imports
@@ -47,13 +49,16 @@ drill: setup ## Kill the brokerage's pipeline 50 times over 100,000 trades; ARGS
 	@.venv/bin/tapeline drill --folder .drill $(ARGS)
 
 orchestrators: setup ## Run the examples for cron, Airflow and Dagster, which it installs into .venv-orchestrators
-	@bash scripts/orchestrators.sh
+	@bash scripts/environments.sh examples/orchestrators .venv-orchestrators --only-binary :all:
 	@REQUIRE_ORCHESTRATORS=1 $(PYTHON) -m pytest -m slow tests/orchestrators $(ARGS)
 
 bench: setup ## Run the short benchmarks
 	@$(PYTHON) -m benchmarks short
 
-bench-all: setup ## Run every benchmark
+peers: setup ## Install PyFlink and Pathway into .venv-peers, for the benchmark of that name (3 GB)
+	@bash scripts/environments.sh benchmarks/peers .venv-peers
+
+bench-all: peers ## Run every benchmark
 	@$(PYTHON) -m benchmarks all
 
 # The lock holds names, versions and hashes, and neither addresses nor paths: where packages come from is the machine's
@@ -65,19 +70,27 @@ lock: setup ## Compile requirements.lock from pyproject.toml; UPGRADE=1 takes ne
 	@! grep -nE '://|^-|^# *-|/(home|root|tmp|opt|work)/' requirements.lock || \
 		{ echo "requirements.lock names an address or a path (lines above)" >&2; exit 1; }
 
-lock-orchestrators: setup ## Compile the locks of the examples' orchestrators; UPGRADE=1 takes newer versions
-	@for name in airflow dagster; do \
-		CUSTOM_COMPILE_COMMAND="make lock-orchestrators" .venv/bin/pip-compile --quiet $(if $(UPGRADE),--upgrade) \
+# $(call compile,FOLDER,NAMES,TARGET): a lock for each FOLDER/NAME.in
+define compile
+	@for name in $(2); do \
+		CUSTOM_COMPILE_COMMAND="make $(3)" .venv/bin/pip-compile --quiet $(if $(UPGRADE),--upgrade) \
 			--generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links \
-			--output-file examples/orchestrators/$$name.lock examples/orchestrators/$$name.in; \
-		! grep -nE '://|^-|^# *-|/(home|root|tmp|opt|work)/' examples/orchestrators/$$name.lock || \
+			--output-file $(1)/$$name.lock $(1)/$$name.in; \
+		! grep -nE '://|^-|^# *-|/(home|root|tmp|opt|work)/' $(1)/$$name.lock || \
 			{ echo "$$name.lock names an address or a path (lines above)" >&2; exit 1; }; \
 	done
+endef
+
+lock-orchestrators: setup ## Compile the locks of the examples' orchestrators; UPGRADE=1 takes newer versions
+	$(call compile,examples/orchestrators,airflow dagster,lock-orchestrators)
+
+lock-peers: setup ## Compile the locks of the benchmarks' peers
+	$(call compile,benchmarks/peers,flink pathway,lock-peers)
 
 lock-jars: setup ## Fetch the jars of ivy.xml anew and write jars.sha256
 	@bash scripts/setup.sh --pin-jars
 
 clean: ## Remove all that was made, .venv and .jars included
-	rm -rf .venv .venv-orchestrators .jars .jars.* build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .screenshots .drill \
+	rm -rf .venv .venv-orchestrators .venv-peers .jars .jars.* build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .screenshots .drill \
 		spark-warehouse metastore_db derby.log src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

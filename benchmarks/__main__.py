@@ -12,7 +12,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import kafka_questions, scenarios, workloads
+from benchmarks import (
+    costs,
+    kafka_burst,
+    kafka_questions,
+    peer_questions,
+    scenarios,
+    workloads,
+)
 from benchmarks.machine import facts
 from benchmarks.table import write_table
 
@@ -25,12 +32,15 @@ ALL = {
     "rates": (1.0, 1),
     "burst": (1.0, 1),
     "catch_up": (1.0, 3),
+    "peers": (1.0, 3),
     "history": (1.0, 1),
     "hundred_days": (1.0, 1),
     "late_ages": (1.0, 3),
     "questions": (1.0, 1),
     "backlog": (1.0, 1),
     "corrections": (0.5, 3),
+    "guarantees": (0.5, 3),
+    "memory": (1.0, 1),
     "recovery": (0.3, 1),
     "soak": (1.0, 1),
     "small_files": (1.0, 1),
@@ -42,13 +52,14 @@ ALL = {
     "kafka_ingest": (1.0, 3),
     "kafka_latency": (1.0, 3),
     "kafka_delivery": (1.0, 3),
+    "kafka_burst": (1.0, 1),
 }
 
 
 def question_of(name: str) -> Callable[[float, int], scenarios.Facts]:
     """The function of a question's name."""
     found: Callable[[float, int], scenarios.Facts]
-    rooms = (scenarios, workloads, kafka_questions)
+    rooms = (scenarios, workloads, costs, kafka_questions, kafka_burst, peer_questions)
     found = next(getattr(room, name) for room in rooms if hasattr(room, name))
     return found
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import sums
-from benchmarks.measure import seconds_since_start
+from benchmarks.clock import seconds_since_start
 from benchmarks.spark_peer import Reference, good_trades, lines_of, session, window_sums
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import sums
-from benchmarks.measure import seconds_since_start
+from benchmarks.clock import seconds_since_start
 from benchmarks.spark_peer import (
     LINE,
     STATE_IN_MEMORY,

@@ -10,8 +10,7 @@ import json
 from pathlib import Path
 
 from benchmarks import sums
-from benchmarks.measure import seconds_since_start
-from benchmarks.spark_peer import LINE_FIELDS
+from benchmarks.clock import seconds_since_start
 
 # A line that is no JSON, or no UTF-8, is skipped by the reader. Decimals have one digit more than
 # their rule allows: DuckDB multiplies those of 18 digits in 64 bits, which overflow. Each branch of
@@ -73,7 +72,7 @@ def main() -> None:
     connection = duckdb.connect(config={"threads": asked.threads})
     ready = seconds_since_start()
     reference = asked.reference or asked.drop.parent / "reference"
-    columns = "{" + ", ".join(f"{name}: 'varchar'" for name in LINE_FIELDS) + "}"
+    columns = "{" + ", ".join(f"{name}: 'varchar'" for name in sums.LINE_FIELDS) + "}"
     parameters = {
         "files": str(asked.drop / "*.jsonl"),
         "instruments": str(reference / "instruments.csv"),

@@ -44,11 +44,13 @@ class Shape:
 
 SHAPES = {
     "million": Shape(1_000_000, files_per_day=100),
+    "ten_million": Shape(200_000, days=50, lines_per_file=50_000),
     "stream": Shape(60_000, lines_per_file=200),
     "history": Shape(200_000, days=21, lines_per_file=10_000),
     "hundred_days": Shape(20_000, days=101, lines_per_file=10_000),
     "backlog": Shape(200_000, days=114, lines_per_file=50_000),
     "large_batches": Shape(400_000, lines_per_file=20_000),
+    "burst": Shape(100_000, days=5, lines_per_file=200),
     "day1": Shape(200_000, lines_per_file=10_000),
 }
 

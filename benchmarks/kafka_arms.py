@@ -21,7 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.measure import seconds_since_start
+from benchmarks.clock import seconds_since_start
 from benchmarks.spark_peer import connector_jars, session
 from tapeline import Kafka, Pipeline, Stream
 

@@ -28,14 +28,6 @@ STDERR_TAIL_BYTES = 4_000
 PR_SET_PDEATHSIG = 1
 
 
-def seconds_since_start() -> float:
-    """Seconds since this process was started, before Python itself came up."""
-    # Not psutil's create_time, which adds a time of boot that is rounded to whole seconds.
-    after_name = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2]
-    started_ticks = int(after_name.split()[19])
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")
-
-
 @dataclass
 class Usage:
     """What a process tree used. Memory is the sum of the resident sets, shared pages twice."""
@@ -43,6 +35,7 @@ class Usage:
     cpu_seconds: float = 0.0
     peak_rss_bytes: int = 0
     processes: int = 0
+    rss_bytes: int = 0  # at this moment
 
 
 @dataclass
@@ -103,7 +96,7 @@ class TreeWatch:
             except psutil.Error:
                 one.alive = False
         self._peak_rss_bytes = max(self._peak_rss_bytes, rss)
-        return Usage(self._cpu_seconds(), self._peak_rss_bytes, len(self._seen))
+        return Usage(self._cpu_seconds(), self._peak_rss_bytes, len(self._seen), rss)
 
     def _find(self) -> None:
         known = [one.process for one in self._seen.values() if one.alive]
@@ -233,18 +226,23 @@ def _kill(process: psutil.Process) -> None:
 
 
 def start(
-    arguments: Sequence[str], log: Path | str, cores: Sequence[int] = (), **environment: str
+    arguments: Sequence[str],
+    log: Path | str,
+    cores: Sequence[int] = (),
+    python: Path | None = None,
+    **environment: str,
 ) -> Arm:
     """Start `python -m <arguments>` from the repository; its stderr goes to `log`.
 
-    With `cores` the process and all it starts stay on these. If we are killed, it is told to end.
+    `python` is that of another environment than ours. With `cores` the process and all it starts
+    stay on these. If we are killed, it is told to end.
     """
     log = Path(log)
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     with open(log, "wb") as stderr:
         child = subprocess.Popen(
-            [sys.executable, "-m", *arguments],
+            [str(python or sys.executable), "-m", *arguments],
             cwd=REPOSITORY,
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
@@ -279,10 +277,14 @@ def running(arguments: Sequence[str], log: Path | str, cores: Sequence[int] = ()
 
 
 def run(
-    arguments: Sequence[str], log: Path | str, timeout_seconds: float, cores: Sequence[int] = ()
+    arguments: Sequence[str],
+    log: Path | str,
+    timeout_seconds: float,
+    cores: Sequence[int] = (),
+    python: Path | None = None,
 ) -> Result:
     """Run an arm to its end, or to its time limit."""
-    arm = start(arguments, log, cores)
+    arm = start(arguments, log, cores, python)
     try:
         arm.child.wait(timeout_seconds)
     except subprocess.TimeoutExpired:

@@ -40,9 +40,15 @@ def fresh_root(name: str) -> Iterator[Path]:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def arm(name: str, *arguments: str, limit_seconds: float = LIMIT_SECONDS) -> Facts:
+def arm(
+    name: str,
+    *arguments: str,
+    limit_seconds: float = LIMIT_SECONDS,
+    python: Path | None = None,
+) -> Facts:
     """One arm to its end; what it said last, with its processor seconds and memory."""
-    result = run([name, *arguments], bench_folder() / "logs" / f"{name}.log", limit_seconds)
+    log = bench_folder() / "logs" / f"{name}.log"
+    result = run([name, *arguments], log, limit_seconds, python=python)
     if result.exit_code != 0 or result.timed_out:
         raise RuntimeError(f"{name} failed ({result.exit_code}): {result.stderr_tail[-2000:]}")
     usage = {
@@ -217,21 +223,6 @@ def _against_history(made: Input, days: int, rounds: int, sizes: tuple[str, str]
         **{f"days_{reach}": times for reach, times in found.items()},
         "ratio": ratio(found[days], found[1]),
         "runs": more,
-    }
-
-
-def corrections(scale: float, rounds: int) -> Facts:
-    """What do corrections cost? A backlog with 0.5 % corrections against one without."""
-    plain, corrected = make("million", scale), make("million", scale, corrections=0.005)
-    found: dict[str, list[float]] = {"without": [], "with": []}
-    for _ in range(rounds):
-        for name, made in (("without", plain), ("with", corrected)):
-            one = right(ours("once", made), made)
-            found[name].append(round(made.lines / one["seconds_from_ready"], 1))
-    return {
-        "unit": "records a second, from ready",
-        **found,
-        "ratio": ratio(found["with"], found["without"]),
     }
 
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import sums
 from benchmarks.generate import REPOSITORY
 from tapeline.run.session import TUNING
 
@@ -25,24 +26,7 @@ STREAMING = "org.apache.spark.sql.execution.streaming"
 STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
 STATE_IN_MEMORY = {STATE_STORE: f"{STREAMING}.state.HDFSBackedStateStoreProvider"}
 
-# A line as it comes. All text: Spark would round a decimal that is too long, and say nothing.
-LINE_FIELDS = (
-    "trade_id",
-    "version",
-    "event",
-    "traded_at",
-    "side",
-    "instrument",
-    "quantity",
-    "price",
-    "currency",
-    "client",
-    "terminal",
-    "fees",
-    "trade_date",
-    "settles_on",
-)
-LINE = ", ".join(f"{name} string" for name in (*LINE_FIELDS, "_corrupt"))
+LINE = ", ".join(f"{name} string" for name in (*sums.LINE_FIELDS, "_corrupt"))
 
 TRADE = (
     "trade_id string, traded_at timestamp, side string, instrument string, "

@@ -1,4 +1,4 @@
-"""The answer that every arm must give: 15-minute sums of money by terminal and currency.
+"""What every arm reads, and what it must answer: quarter-hour sums by terminal and currency.
 
 An arm whose sums differ from the truth has no number, so all arms write them alike.
 """
@@ -13,6 +13,24 @@ from decimal import Decimal
 # window_start, terminal, currency, total_buy, total_sell, trades
 Row = tuple[str, str, str, str, str, int]
 
+# The fields of a line as it comes. All text: Spark would round a decimal that is too long, and
+# say nothing.
+LINE_FIELDS = (
+    "trade_id",
+    "version",
+    "event",
+    "traded_at",
+    "side",
+    "instrument",
+    "quantity",
+    "price",
+    "currency",
+    "client",
+    "terminal",
+    "fees",
+    "trade_date",
+    "settles_on",
+)
 COLUMNS = ("window_start", "terminal", "currency", "total_buy", "total_sell", "trades")
 MONEY_PLACES = Decimal("0.0001")
 
@@ -25,6 +43,11 @@ def row(values: Iterable[object]) -> Row:
         start = start.astimezone(UTC) if start.tzinfo else start.replace(tzinfo=UTC)
         start = f"{start:%Y-%m-%dT%H:%M:%SZ}"
     return str(start), str(terminal), str(currency), _money(buy), _money(sell), int(str(trades))
+
+
+def utc(seconds: int) -> datetime:
+    """A time that an engine counts in seconds."""
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _money(value: object) -> str:

@@ -35,6 +35,10 @@ BARS = {
         ("trades_per_cpu_second", "trades per second of one core, whole process tree", "-"),
         ("against_duckdb_cpu", "of the processor time of DuckDB that only sums, one thread", "-"),
     ],
+    "peers": [
+        ("against_flink", "of the time of PyFlink", "at most 1"),
+        ("against_pathway", "of the time of Pathway", "at most 1"),
+    ],
     "history": [("ratio", "20 days of history against 1", "at most 1.25")],
     "hundred_days": [("ratio", "100 days of history against 1", "flat")],
     "late_ages": [
@@ -55,6 +59,15 @@ BARS = {
         ("ratio_100", "100 days of history against 1, of 200,000 trades each", "at most 1.25"),
     ],
     "corrections": [("ratio", "of the throughput without corrections", "above 0.8")],
+    "guarantees": [
+        ("against_no_register", "of the throughput without the register", "-"),
+        ("against_no_proofs", "of the throughput without hashes of rows", "-"),
+    ],
+    "memory": [
+        ("one_million", "MB of memory at most, 1 million trades", "-"),
+        ("ten_million", "MB of memory at most, 10 million trades", "-"),
+        ("bytes_a_key_more", "bytes more for each further trade", "-"),
+    ],
     "recovery": [
         ("batches", "batches until the flow is where it was", "at most 3"),
         ("against_first_batch", "of the time of the first batch of any start", "-"),
@@ -88,6 +101,13 @@ BARS = {
         ("times_lower_than_tuned", "times lower than by hand, tuned", "-"),
     ],
     "kafka_delivery": [("ratio", "of the rate of Spark's at-least-once sink", "at least 0.5")],
+    "kafka_burst": [
+        ("most_records_in_a_batch", "records in a batch at most; the limit is 20,000", "20000"),
+        ("in_time_again_seconds", "s after the burst until messages are in time again", "-"),
+        ("most_lag_records", "messages that waited at most", "-"),
+        ("lag_records_at_the_end", "messages that wait at the end", "0"),
+        ("rss_ratio", "of memory, last quarter of the busy time against its second", "flat"),
+    ],
     "soak": [("drift", "last hundred batches against the second", "at most 1.1")],
 }
 

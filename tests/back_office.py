@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from urllib.parse import parse_qs, urlsplit
 
-SLOW_SECONDS = 5.0
 TOKEN = "open-sesame"
 
 
 class BackOffice:
     """Serves /trades. `faults` are used up by the requests that come, one each.
 
-    500, 429: that status. cut: the connection ends half-way. slow: nothing for five seconds.
+    500, 429: that status. cut: the connection ends half-way. slow: nothing while it is open.
     repeat: the page before. torn: half an answer that looks whole. elsewhere: a redirect.
     `open_end`: the last page has no next cursor; else it has one, to an empty page.
+    `watch` is called with the number of each request, when it was asked and when answered.
     """
 
     def __init__(self, records: Sequence[bytes], open_end: bool = True, token: str = "") -> None:
@@ -27,7 +26,8 @@ class BackOffice:
         self.token = token
         self.faults: list[str] = []
         self.asked: list[str] = []
-        self.pause_seconds = 0.0
+        self.watch: Callable[[int, str], None] = lambda number, what: None
+        self._closing = threading.Event()
         self.retry_after = "0.1"
         self._lock = threading.Lock()
         office = self
@@ -56,6 +56,7 @@ class BackOffice:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._closing.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -65,7 +66,8 @@ class BackOffice:
         with self._lock:
             fault = self.faults.pop(0) if self.faults else ""
             self.asked.append(asked.get("cursor", ["the beginning"])[0])
-        time.sleep(self.pause_seconds)
+            number = len(self.asked)
+        self.watch(number, "asked")
         if self.token and handler.headers.get("Authorization") != f"Bearer {self.token}":
             _answer(handler, 401, b"{}")
         elif fault in ("500", "429"):
@@ -74,6 +76,7 @@ class BackOffice:
             _answer(handler, 302, b"", {"Location": "http://127.0.0.1:1/trades"})
         else:
             self._page(handler, asked, fault)
+        self.watch(number, "answered")
 
     def _page(
         self, handler: BaseHTTPRequestHandler, asked: dict[str, list[str]], fault: str
@@ -83,7 +86,7 @@ class BackOffice:
         if fault == "repeat":
             first = max(0, first - size)
         elif fault == "slow":
-            time.sleep(SLOW_SECONDS)
+            self._closing.wait()
         with self._lock:
             page = self.records[first : first + size]
             ends = first + len(page) >= len(self.records) and self.open_end

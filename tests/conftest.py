@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from tapeline import testing
 from tapeline.run.session import CONNECTORS, build_session
 from tapeline.settings import Settings
-from tests.kafka import broker, topic  # noqa: F401 - fixtures for all tests
+from tests.cluster import broker, cluster  # noqa: F401 - fixtures for all tests
+from tests.kafka import own, second_broker, topic  # noqa: F401 - fixtures for all tests
 from tests.postgres import Postgres, running_postgres
-from tests.secure_kafka import secured  # noqa: F401 - a fixture for all tests
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SHARED = Path(__file__).parents[2] / "shared" / "data"

@@ -1,9 +1,10 @@
-"""A real broker for tests: one for the whole run, started when the first test asks for it."""
+"""Real brokers for tests: topics and messages, and a second broker that may be killed."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -24,6 +25,8 @@ def refuse_without_kafka() -> None:
         missing = "there is no Java 17: run 'make setup'"
     elif folder is None or not (folder / "broker").is_dir():
         missing = "there are no jars of a broker: run 'make setup'"
+    elif shutil.which("openssl") is None:
+        missing = "there is no openssl, which makes the cluster's certificates: install it"
     if missing and os.environ.get("REQUIRE_KAFKA"):
         pytest.fail(missing)
     if missing:
@@ -31,15 +34,22 @@ def refuse_without_kafka() -> None:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The broker that tests share: never stopped by one of them."""
+def second_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     refuse_without_kafka()
-    shared = Broker(tmp_path_factory.mktemp("broker"))
+    found = Broker(tmp_path_factory.mktemp("second") / "a broker's folder")
+    (found.folder / "data.part").mkdir(parents=True)  # an earlier first start was interrupted
+    (found.folder / "data.part" / "meta.properties").write_text("half a fi")
     try:
-        shared.start()
-        yield shared
+        yield found
     finally:
-        shared.stop()
+        found.stop()
+
+
+@pytest.fixture
+def own(second_broker: Broker) -> Broker:
+    """A second cluster, for tests that stop and kill it: it runs when a test begins."""
+    second_broker.start()
+    return second_broker
 
 
 @pytest.fixture

@@ -121,6 +121,9 @@ class KafkaSettings:
     on_loss: Literal["stop", "go_on"] = "stop"
     wait_seconds: float = 0.05
     registry: str = ""
+    registry_username: str = ""
+    registry_password_variable: str = ""
+    registry_ca_file: str = ""
 
 
 @dataclass(frozen=True)

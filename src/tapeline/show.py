@@ -23,6 +23,9 @@ MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00$")
 # The last four are their wide forms, which spreadsheets take for the same.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
+# Control characters but tab and line end, and those that turn the direction of writing.
+OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
 
 def plain(value: Any) -> Any:
     """A value as JSON holds it: money is text, never a float."""
@@ -100,7 +103,7 @@ def as_table(rows: pa.Table, title: str = "") -> Table:
 
 
 def readable(value: Any) -> str:
-    """A value for people; never markup."""
+    """A value for people; never markup, and nothing that a terminal obeys."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -110,7 +113,11 @@ def readable(value: Any) -> str:
     if isinstance(value, datetime):
         text = value.strftime("%Y-%m-%d %H:%M:%S")
         return text.removesuffix(":00")
-    return str(plain(value)).replace("[", r"\[")
+    return OBEYED.sub(_told, str(plain(value))).replace("[", r"\[")
+
+
+def _told(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 def as_words(fact: Any) -> str:

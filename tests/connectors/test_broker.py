@@ -15,27 +15,15 @@ from typing import Any
 import psutil
 import pytest
 from confluent_kafka import KafkaError, Producer
+from typer.testing import CliRunner
 
 from tapeline.broker import Broker
+from tapeline.cli import app
 from tapeline.errors import OperationError
 from tapeline.java import jars_folder
 from tests.kafka import PATIENCE_SECONDS, consumed, produced, refuse_without_kafka
 
 Topic = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A second broker, for tests that stop and kill it; each leaves it running."""
-    refuse_without_kafka()
-    found = Broker(tmp_path_factory.mktemp("own") / "a broker's folder")
-    (found.folder / "data.part").mkdir(parents=True)  # an earlier first start was interrupted
-    (found.folder / "data.part" / "meta.properties").write_text("half a fi")
-    try:
-        assert found.start()
-        yield found
-    finally:
-        found.stop()
 
 
 @pytest.fixture
@@ -57,13 +45,10 @@ def port_of(broker: Broker) -> int:
 
 
 def tapeline(*words: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tapeline", "broker", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
+    done = CliRunner().invoke(app, ["broker", *words])
+    if isinstance(done.exception, OperationError):
+        return done.exception.exit_code, done.stdout, str(done.exception)
+    return done.exit_code, done.stdout, done.stderr
 
 
 def answer(*words: str) -> dict[str, Any]:
@@ -125,12 +110,12 @@ def test_a_topic_is_made_once(broker: Broker, topic: Topic) -> None:
             broker.make_topic(wrong)
 
 
-def test_it_listens_on_loopback_alone(broker: Broker) -> None:
-    process = psutil.Process(pid_of(broker))
+def test_it_listens_on_loopback_alone(own: Broker) -> None:
+    process = psutil.Process(pid_of(own))
     listening = [c.laddr for c in process.net_connections("inet") if c.status == "LISTEN"]
     assert len(listening) == 2
     assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
-    assert port_of(broker) in {address.port for address in listening}
+    assert port_of(own) in {address.port for address in listening}
 
 
 def test_two_brokers_live_side_by_side(broker: Broker, own: Broker, topic: Topic) -> None:
@@ -163,12 +148,14 @@ def test_messages_outlive_a_stop_and_a_kill(own: Broker) -> None:
     ]  # fmt: skip
 
 
-def test_a_broker_that_hangs_is_killed_in_the_end(own: Broker) -> None:
+def test_a_broker_that_hangs_is_killed_in_the_end(
+    own: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tapeline.broker.broker.ANSWER_SECONDS", 0.5)
     os.kill(pid_of(own), signal.SIGSTOP)
     status = own.status()
     assert (status.running, status.answers) == (True, False)
     assert own.stop(patience_seconds=1) == "killed"
-    assert own.start()
 
 
 def test_a_process_id_that_went_to_another_program_is_left_alone(

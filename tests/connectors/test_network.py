@@ -17,26 +17,20 @@ from tapeline.broker import Broker
 from tapeline.connect import Kafka
 from tapeline.run.intake import IntakeLimits
 from tapeline.run.topics import Owner, TopicIntake
+from tapeline.run.topics.trouble import RefusedError
 from tapeline.settings import KafkaSettings
 from tapeline.trades.records import Day
 from tapeline.trades.topic_delivery import Topic, play_to_topic
-from tests.connectors.test_topics import values
-from tests.kafka import produced, refuse_without_kafka
-from tests.proxy import Proxy
-from tests.secure_kafka import (
+from tests.cluster import (
     PASSWORD,
     USER,
     VARIABLE,
-    SecureBroker,
-    free_ports,
+    Cluster,
 )
+from tests.connectors.test_topics import values
+from tests.kafka import produced
 
 GROUP = "tapeline.test.raw"
-PROXIED = """
-listeners=PLAINTEXT://127.0.0.1:$port,LINE://127.0.0.1:{inner},CONTROLLER://127.0.0.1:$controller_port
-advertised.listeners=PLAINTEXT://127.0.0.1:$port,LINE://127.0.0.1:{outer},CONTROLLER://127.0.0.1:$controller_port
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,LINE:PLAINTEXT,CONTROLLER:PLAINTEXT
-"""
 
 
 @contextmanager
@@ -66,32 +60,17 @@ def take_some(intake: TopicIntake) -> None:
         intake.take()
 
 
-@pytest.fixture(scope="module")
-def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Proxy]]:
-    """A broker, and a proxy that clients of its second listener are sent to."""
-    refuse_without_kafka()
-    (inner,) = free_ports(1)
-    with Proxy(inner) as proxy:
-        lines = PROXIED.format(inner=inner, outer=proxy.port)
-        broker = Broker(tmp_path_factory.mktemp("line"), properties=lines)
-        try:
-            broker.start()
-            yield broker, proxy
-        finally:
-            broker.stop()
-
-
 @pytest.mark.parametrize(
     "fault",
     ["cut", *(pytest.param(name, marks=pytest.mark.slow) for name in ("slow", "half-open"))],
 )
 def test_a_bad_line_neither_loses_nor_doubles_a_message(
-    line: tuple[Broker, Proxy], tmp_path: Path, fault: str
+    cluster: Cluster, tmp_path: Path, fault: str
 ) -> None:
     """Fault 57, each on 3,000 messages of 2 partitions: ten cuts in the middle of fetches; two
     seconds of delay in each direction; connections that stay open and carry nothing more, which
     the next questions to the cluster find out within a minute."""
-    broker, proxy = line
+    broker, proxy = cluster.broker, cluster.line
     broker.make_topic(fault, 2)
     sent = [f"{fault} {number}" for number in range(3_000)]
     produced(broker, fault, sent[:2_000])
@@ -121,19 +100,19 @@ def test_a_bad_line_neither_loses_nor_doubles_a_message(
 
 
 @pytest.fixture(scope="module")
-def guarded(secured: SecureBroker) -> SecureBroker:
+def guarded(cluster: Cluster) -> Cluster:
     """With a topic to read, one that may only be seen, and one that this user knows nothing of."""
     for name in ("readable", "visible", "hidden"):
-        secured.broker.make_topic(name, 1)
-        produced(secured.broker, name, ["a", "b"])
-    secured.allow("readable", AclOperation.READ, AclOperation.DESCRIBE)
-    secured.allow("visible", AclOperation.DESCRIBE)
-    secured.allow_group(GROUP)
-    return secured
+        cluster.broker.make_topic(name, 1)
+        produced(cluster.broker, name, ["a", "b"])
+    cluster.allow("readable", AclOperation.READ, AclOperation.DESCRIBE)
+    cluster.allow("visible", AclOperation.DESCRIBE)
+    cluster.allow_group(GROUP)
+    return cluster
 
 
 def test_messages_come_over_sasl_and_tls(
-    guarded: SecureBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    guarded: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, PASSWORD)
     with reading(guarded.settings(), "readable", tmp_path) as intake:
@@ -152,7 +131,7 @@ def test_messages_come_over_sasl_and_tls(
     ],
 )
 def test_who_is_refused_is_told_why(
-    guarded: SecureBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    guarded: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     fault: str, topic: str, words: str,
 ) -> None:  # fmt: skip
     """Fault 58: each within half a minute, without an address and without a secret."""
@@ -162,24 +141,24 @@ def test_who_is_refused_is_told_why(
         "authority": guarded.settings(ca_file=""),
     }.get(fault, guarded.settings())
     with reading(settings, topic, tmp_path) as intake:
-        with pytest.raises(OperationError, match=words) as refusal:
+        with pytest.raises(RefusedError, match=words) as refusal:
             take_some(intake)
         told = str(refusal.value)
         assert not any(secret in told for secret in ("wrong-Secret-5", PASSWORD, "127.0.0.1"))
     assert values(tmp_path) == []
 
 
-def test_a_simulator_names_the_topic_that_it_cannot_write_to(line: tuple[Broker, Proxy]) -> None:
+def test_a_simulator_names_the_topic_that_it_cannot_write_to(broker: Broker) -> None:
     day = Day(seed=1, date=date(2026, 11, 13), trades=10)
-    topic = Topic("no-such-topic", {"bootstrap.servers": line[0].bootstrap_servers})
+    topic = Topic("no-such-topic", {"bootstrap.servers": broker.bootstrap_servers})
     with pytest.raises(OperationError, match=r"cannot write to topic no-such-topic: .*nknown"):
         play_to_topic(day, topic, 0, time.sleep, time.monotonic)
 
 
-def test_a_topic_that_is_not_there_is_named(line: tuple[Broker, Proxy], tmp_path: Path) -> None:
-    settings = KafkaSettings(brokers=line[0].bootstrap_servers)
+def test_a_topic_that_is_not_there_is_named(broker: Broker, tmp_path: Path) -> None:
+    settings = KafkaSettings(brokers=broker.bootstrap_servers)
     with (
         reading(settings, "no-such-topic", tmp_path) as intake,
-        pytest.raises(OperationError, match=r"TOPIC_MISSING: .*no-such-topic"),
+        pytest.raises(RefusedError, match=r"TOPIC_MISSING: .*no-such-topic"),
     ):
         intake.take()

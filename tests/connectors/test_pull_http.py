@@ -3,246 +3,192 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from tapeline import DeclarationError, Files, HttpPull, OperationError, Pipeline
+from tapeline.books import Books
 from tapeline.connect.answers import cut
 from tapeline.connect.pulling import LaterError
+from tapeline.doctor import Finding
+from tapeline.doctor.work import pulls
 from tapeline.plan import load_pipeline, resolve
-from tapeline.run.collector import FILES_AHEAD, Collector
+from tapeline.run.chore import FILES_AHEAD
+from tapeline.run.collector import Collector
 from tapeline.run.failpoints import PULL_POINTS
+from tapeline.serve.feed import Feed
+from tapeline.serve.metrics import metrics_of
 from tapeline.settings import PullSettings, Settings, SuperviseSettings, load_settings
 from tapeline.trades.lines import line
 from tapeline.trades.simulator import Day, simulate
-from tapeline.watch.status import read_status
+from tapeline.watch.pulls import read_pulls
 from tests.back_office import TOKEN, BackOffice
+from tests.pulled import PIPELINE, Project
 
-PIPELINE = """
-from tapeline import Files, HttpPull, Pipeline
-
-pipeline = Pipeline("office")
-pipeline.source("raw_trades", Files("landing/", schema="trade_id string"))
-pipeline.pull("back_office", HttpPull("/trades", records_per_page=7), into="raw_trades")
-"""
 COMMAND = [sys.executable, "-m", "tapeline", "pull", "pipeline.py", "--json"]
 DAY = Day(3, date(2026, 11, 13), 100, broken=0.0, corrections=0.05)
 TRADES = [line(sent) for sent in simulate(DAY)]
-
-
-class Project:
-    """A project whose pipeline pulls from a back office."""
-
-    def __init__(self, folder: Path, office: BackOffice) -> None:
-        self.folder = folder
-        self.drop = folder / "landing"
-        self.taken: list[tuple[str, bytes]] = []
-        self.said: list[str] = []
-        (folder / "pipeline.py").write_text(PIPELINE)
-        (folder / "tapeline.toml").write_text(
-            f"[pull.back_office]\naddress = '{office.address}'\ntimeout_seconds = 0.5\n"
-            "[supervise]\nmax_wait_seconds = 0.05\n"
-        )
-
-    def collector(self, **pulling: object) -> Collector:
-        settings = load_settings(self.folder, {})
-        if pulling:
-            said = settings.pull["back_office"]
-            settings = replace(settings, pull={"back_office": replace(said, **pulling)})
-        plan = resolve(load_pipeline("pipeline.py", settings))
-        return Collector(plan, settings, timedelta(seconds=1), self.said.append)
-
-    def pull(self, **pulling: object) -> list[dict[str, object]]:
-        with self.collector(**pulling) as collector:
-            collector.run(once=True)
-            if collector.failure:
-                raise collector.failure
-            return collector.facts()
-
-    def start(self, **environment: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*COMMAND, "--once"],
-            cwd=self.folder,
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def take(self) -> None:
-        """What intake does: whole files leave the folder, in order of name."""
-        for path in sorted(self.drop.glob("[!.]*")):
-            self.taken.append((path.name, path.read_bytes()))
-            path.unlink()
-
-    def delivered(self) -> list[bytes]:
-        self.take()
-        return self.records_taken()
-
-    def records_taken(self) -> list[bytes]:
-        return [record for _, content in self.taken for record in content.splitlines()]
+Opened = Callable[..., tuple[BackOffice, Project]]
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Callable[[BackOffice], Project]:
-    return lambda office: Project(tmp_path, office)
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    """Opens a back office, and makes a project that pulls from it."""
+    with ExitStack() as stack:
+
+        def open_office(records: Sequence[bytes] = TRADES, **said: Any) -> Any:
+            office = stack.enter_context(BackOffice(records, **said))
+            return office, Project(tmp_path, office.address)
+
+        yield open_office
 
 
 @pytest.mark.parametrize("open_end", [True, False])
-def test_every_record_comes_once_and_as_it_was_sent(
-    project: Callable[[BackOffice], Project], open_end: bool
-) -> None:
-    with BackOffice(TRADES, open_end) as office:
-        here = project(office)
-        (facts,) = here.pull()
-        assert here.delivered() == TRADES
-        assert facts["records"] == len(TRADES)
-        assert facts["caught_up"] is True
-        here.pull()
-        assert here.delivered() == TRADES
-        office.records += [b'{"trade_id": "later", "price": 10.10}']
-        here.pull()
-        assert here.delivered() == office.records
+def test_every_record_comes_once_and_as_it_was_sent(opened: Opened, open_end: bool) -> None:
+    office, here = opened(open_end=open_end)
+    (facts,) = here.pull()
+    assert here.delivered() == TRADES
+    assert facts["records"] == len(TRADES)
+    assert facts["caught_up"] is True
+    here.pull()
+    assert here.delivered() == TRADES
+    office.records += [b'{"trade_id": "later", "price": 10.10}']
+    here.pull()
+    assert here.delivered() == office.records
 
 
 def test_a_last_page_may_grow_and_what_it_had_is_left_out(
-    project: Callable[[BackOffice], Project],
+    opened: Opened,
 ) -> None:
-    with BackOffice(TRADES[:3]) as office:
-        here = project(office)
-        for more in (TRADES[3:5], TRADES[5:9], TRADES[9:14], TRADES[14:]):
-            here.pull()
-            office.records += more
+    office, here = opened(TRADES[:3])
+    for more in (TRADES[3:5], TRADES[5:9], TRADES[9:14], TRADES[14:]):
         here.pull()
-        assert here.delivered() == TRADES
+        office.records += more
+    here.pull()
+    assert here.delivered() == TRADES
 
 
-def test_a_last_page_that_changed_is_refused(project: Callable[[BackOffice], Project]) -> None:
-    with BackOffice(TRADES[:3]) as office:
-        here = project(office)
+def test_a_last_page_that_changed_is_refused(opened: Opened) -> None:
+    office, here = opened(TRADES[:3])
+    here.pull()
+    office.records = [TRADES[4], *TRADES[1:4]]
+    with pytest.raises(OperationError, match="gave other records than before"):
         here.pull()
-        office.records = [TRADES[4], *TRADES[1:4]]
-        with pytest.raises(OperationError, match="gave other records than before"):
-            here.pull()
-        assert here.delivered() == TRADES[:3]
+    assert here.delivered() == TRADES[:3]
 
 
 def test_faults_of_server_and_network_lose_and_double_nothing(
-    project: Callable[[BackOffice], Project],
+    opened: Opened,
 ) -> None:
-    with BackOffice(TRADES) as office:
-        here = project(office)
-        faults = ["500", "429", "cut", "torn", "slow", "repeat"]
-        office.faults = [fault for one in faults for fault in ("", one, one)]
-        here.pull()
-        assert office.faults == []
-        assert here.delivered() == TRADES
-        said = " ".join(here.said)
-        for words in (
-            "answered 500",
-            "answered 429",
-            "not answered",
-            "not JSON",
-            "gave a page again",
-        ):
-            assert words in said
-        assert office.address.removeprefix("http://") not in said
+    office, here = opened()
+    faults = ["500", "429", "cut", "torn", "slow", "repeat"]
+    office.faults = [fault for one in faults for fault in ("", one, one)]
+    here.pull()
+    assert office.faults == []
+    assert here.delivered() == TRADES
+    said = " ".join(here.said)
+    for words in (
+        "answered 500",
+        "answered 429",
+        "not answered",
+        "not JSON",
+        "gave a page again",
+    ):
+        assert words in said
+    assert office.address.removeprefix("http://") not in said
 
 
 @pytest.mark.parametrize("point", PULL_POINTS)
-def test_killed_at_every_point_it_delivers_every_record_once(
-    project: Callable[[BackOffice], Project], point: str
-) -> None:
-    with BackOffice(TRADES[:25]) as office:
-        here = project(office)
-        for time_of_death, intake_runs in ((1, True), (2, False), (2, True)):
-            child = here.start(TAPELINE_FAILPOINTS=f"{point}={time_of_death}")
-            child.communicate(timeout=60)
-            assert child.returncode == -signal.SIGKILL
-            if intake_runs:
-                here.take()
-            # The same cursor may give more than it gave before the kill.
-            office.records = TRADES[: len(office.records) + 9]
-        here.pull()
-        assert here.delivered() == office.records
+def test_killed_at_every_point_it_delivers_every_record_once(opened: Opened, point: str) -> None:
+    office, here = opened(TRADES[:25])
+    for time_of_death, intake_runs in ((1, True), (2, False), (2, True)):
+        child = here.process(office.address, f"{point}={time_of_death}")
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        if intake_runs:
+            here.take()
+        # The same cursor may give more than it gave before the kill.
+        office.records = TRADES[: len(office.records) + 9]
+    here.pull()
+    assert here.delivered() == office.records
 
 
-def test_killed_at_random_moments_it_delivers_every_record_once(
-    project: Callable[[BackOffice], Project],
-) -> None:
+def test_killed_at_random_moments_it_delivers_every_record_once(opened: Opened) -> None:
+    """While it waits for an answer, or while it works at one: from there on the moment is open."""
     chance = Random(5)
-    with BackOffice(TRADES) as office:
-        office.pause_seconds = 0.02
-        here = project(office)
-        for _ in range(5):
-            wanted = len(office.asked) + chance.randint(1, 4)
-            child = here.start()
-            while len(office.asked) < wanted and child.poll() is None:
-                time.sleep(0.001)
-            time.sleep(chance.random() * 0.02)
-            child.kill()
-            child.communicate()
-            if chance.random() < 0.5:
-                here.take()
-        here.pull()
-        assert here.delivered() == TRADES
+    office, here = opened()
+    for _ in range(5):
+        last = (len(office.asked) + chance.randint(1, 4), chance.choice(["asked", "answered"]))
+        child = here.process(office.address)
+
+        def kill(*now: object, child: Any = child, last: Any = last) -> None:
+            if now == last:
+                child.kill()
+
+        office.watch = kill
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        if chance.random() < 0.5:
+            here.take()
+    here.pull()
+    assert here.delivered() == TRADES
 
 
 def test_restored_books_get_again_what_is_in_no_backup(
-    project: Callable[[BackOffice], Project],
+    opened: Opened,
 ) -> None:
     """A backup holds what intake has taken, and neither the drop folder nor what came later."""
-    with BackOffice(TRADES[:20]) as office:
-        here = project(office)
-        here.pull()
-        here.take()
-        office.records = TRADES[:40]
-        here.pull()  # one page notices that those before it were taken; these wait
-        home = here.folder / "tapeline-data" / "office"
-        kept = (home / "pull" / "back_office.json").read_bytes()
-        in_backup = here.records_taken()
-        assert 0 < len(in_backup) < 40
-        office.records = TRADES
-        here.take()
-        here.pull()
-        assert here.delivered() == TRADES
-        (home / "pull" / "back_office.json").write_bytes(kept)
-        (home / "restored.json").write_text('{"epoch": 2}')
-        here.taken.clear()
-        here.pull()
-        again = here.delivered()
-        assert again == TRADES[-len(again) :]
-        assert in_backup + again == TRADES
-        here.pull()
-        assert here.delivered() == again
+    office, here = opened(TRADES[:20])
+    here.pull()
+    here.take()
+    office.records = TRADES[:40]
+    here.pull()  # one page notices that those before it were taken; these wait
+    kept = (here.home / "pull" / "back_office.json").read_bytes()
+    in_backup = here.records_taken()
+    assert 0 < len(in_backup) < 40
+    office.records = TRADES
+    here.take()
+    here.pull()
+    assert here.delivered() == TRADES
+    (here.home / "pull" / "back_office.json").write_bytes(kept)
+    (here.home / "restored.json").write_text('{"epoch": 2}')
+    here.taken.clear()
+    here.pull()
+    again = here.delivered()
+    assert again == TRADES[-len(again) :]
+    assert in_backup + again == TRADES
+    here.pull()
+    assert here.delivered() == again
 
 
 def test_the_token_comes_from_the_environment_and_is_never_said(
-    project: Callable[[BackOffice], Project], monkeypatch: pytest.MonkeyPatch
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with BackOffice(TRADES, token=TOKEN) as office:
-        here = project(office)
-        with pytest.raises(OperationError, match="answered 401"):
-            here.pull()
-        monkeypatch.setenv("OFFICE_TOKEN", "wrong-token")
-        with pytest.raises(OperationError, match="answered 401") as error:
-            here.pull(secret_variable="OFFICE_TOKEN")
-        assert "wrong-token" not in str(error.value)
-        monkeypatch.setenv("OFFICE_TOKEN", TOKEN)
+    _, here = opened(token=TOKEN)
+    with pytest.raises(OperationError, match="answered 401"):
+        here.pull()
+    monkeypatch.setenv("OFFICE_TOKEN", "wrong-token")
+    with pytest.raises(OperationError, match="answered 401") as error:
         here.pull(secret_variable="OFFICE_TOKEN")
-        assert here.delivered() == TRADES
-        kept = b"".join(p.read_bytes() for p in here.folder.rglob("*") if p.is_file())
-        assert TOKEN.encode() not in kept
+    assert "wrong-token" not in str(error.value)
+    monkeypatch.setenv("OFFICE_TOKEN", TOKEN)
+    here.pull(secret_variable="OFFICE_TOKEN")
+    assert here.delivered() == TRADES
+    kept = b"".join(p.read_bytes() for p in here.folder.rglob("*") if p.is_file())
+    assert TOKEN.encode() not in kept
 
 
 @pytest.mark.parametrize(
@@ -257,21 +203,19 @@ def test_the_token_comes_from_the_environment_and_is_never_said(
     ],
 )
 def test_what_cannot_work_is_refused_in_words(
-    project: Callable[[BackOffice], Project], said: dict[str, object], why: str
+    opened: Opened, said: dict[str, object], why: str
 ) -> None:
-    with BackOffice(TRADES) as office:
-        here = project(office)
-        with pytest.raises((DeclarationError, OperationError), match=why):
-            here.pull(**said)
-        assert here.delivered() == []
+    _, here = opened()
+    with pytest.raises((DeclarationError, OperationError), match=why):
+        here.pull(**said)
+    assert here.delivered() == []
 
 
-def test_a_redirect_is_not_followed(project: Callable[[BackOffice], Project]) -> None:
-    with BackOffice(TRADES) as office:
-        here = project(office)
-        office.faults = ["elsewhere"]
-        with pytest.raises(OperationError, match="Redirects are not followed"):
-            here.pull()
+def test_a_redirect_is_not_followed(opened: Opened) -> None:
+    office, here = opened()
+    office.faults = ["elsewhere"]
+    with pytest.raises(OperationError, match="Redirects are not followed"):
+        here.pull()
 
 
 @pytest.mark.parametrize(
@@ -307,92 +251,136 @@ def test_what_is_not_json_is_said_to_be_none(text: str) -> None:
 
 
 def test_another_question_under_the_same_name_is_refused(
-    project: Callable[[BackOffice], Project],
+    opened: Opened,
 ) -> None:
-    with BackOffice(TRADES) as office:
-        here = project(office)
+    _, here = opened()
+    here.pull()
+    (here.folder / "pipeline.py").write_text(PIPELINE.replace("/trades", "/orders"))
+    with pytest.raises(OperationError, match="is the position of 'GET /trades'"):
         here.pull()
-        (here.folder / "pipeline.py").write_text(PIPELINE.replace("/trades", "/orders"))
-        with pytest.raises(OperationError, match="is the position of 'GET /trades'"):
-            here.pull()
 
 
-def test_two_processes_cannot_pull_the_same(project: Callable[[BackOffice], Project]) -> None:
-    with BackOffice(TRADES) as office:
-        here = project(office)
-        with here.collector(), pytest.raises(OperationError, match="is in use"):
-            here.pull()
+def test_two_processes_cannot_pull_the_same(opened: Opened) -> None:
+    _, here = opened()
+    with here.collector(), pytest.raises(OperationError, match="is in use"):
         here.pull()
-        assert here.delivered() == TRADES
+    here.pull()
+    assert here.delivered() == TRADES
 
 
-def test_it_waits_while_the_drop_folder_is_full(project: Callable[[BackOffice], Project]) -> None:
-    with BackOffice(TRADES) as office:
-        here = project(office)
-        here.drop.mkdir()
-        for number in range(FILES_AHEAD):
-            (here.drop / f"other-{number}").touch()
-        (facts,) = here.pull()
-        assert facts["drop_folder_full"] is True
-        assert office.asked == []
-        for number in range(FILES_AHEAD):
-            (here.drop / f"other-{number}").unlink()
-        here.pull()
-        assert here.delivered() == TRADES
+def test_it_waits_while_the_drop_folder_is_full(opened: Opened) -> None:
+    office, here = opened()
+    here.drop.mkdir()
+    for number in range(FILES_AHEAD):
+        (here.drop / f"other-{number}").touch()
+    (facts,) = here.pull()
+    assert facts["drop_folder_full"] is True
+    assert office.asked == []
+    for number in range(FILES_AHEAD):
+        (here.drop / f"other-{number}").unlink()
+    here.pull()
+    assert here.delivered() == TRADES
 
 
-def test_what_is_out_of_reach_is_tried_again_and_said_in_the_status(tmp_path: Path) -> None:
+def test_what_is_out_of_reach_is_tried_again_and_said_wherever_somebody_looks(
+    tmp_path: Path,
+) -> None:
     with BackOffice([]) as office:
-        here = Project(tmp_path, office)
-    settings = load_settings(tmp_path, {"TAPELINE_SUPERVISE_ATTEMPTS": "3"})
-    plan = resolve(load_pipeline("pipeline.py", settings))
-    with Collector(plan, settings, timedelta(seconds=1), here.said.append) as collector:
+        here = Project(tmp_path, office.address)
+    three = SuperviseSettings(attempts=3, max_wait_seconds=0.01)
+    with here.collector(supervise=three) as collector:
         collector.run(once=True)
         assert isinstance(collector.failure, LaterError)
-    status = read_status(tmp_path / "tapeline-data" / "office" / "pulling.json")
-    assert status is not None
-    assert status["running"] is False
-    (one,) = status["pulls"]
-    assert one["incident"]["attempts"] == 3
+        pulled = watched(tmp_path)
+        assert (pulled.status["running"], pulled.finding.state) == (True, "soon")
+        assert 'tapeline_pull_next_timestamp_seconds{pull="back_office"}' in pulled.metrics
+    pulled = watched(tmp_path)
+    assert pulled.status["running"] is False
+    (one,) = pulled.status["pulls"]
+    assert one["incident"]["attempts"] == one["failures"] == 3
     assert "was not answered" in one["incident"]["error"]
+    assert one["pulled_at"] is None
+    assert one["next_at"] > one["asked_at"]
     assert len(here.said) == 3
+    assert pulled.finding.state == "ill"
+    assert "3 failures" in pulled.finding.words
+    assert "start 'tapeline pull' again" in pulled.finding.remedy
+    assert 'tapeline_pull_failures{pull="back_office"} 3.0' in pulled.metrics
+    assert [said["event"] for said in pulled.log] == ["started", *["failed"] * 3, "stopped"]
+    assert pulled.log[2]["attempts"] == 2
+
+
+def test_what_has_come_is_said_wherever_somebody_looks(opened: Opened, tmp_path: Path) -> None:
+    _, here = opened(TRADES[:9])
+    here.pull()
+    pulled = watched(tmp_path)
+    (one,) = pulled.status["pulls"]
+    assert one["pulled_at"] == one["asked_at"]
+    assert (one["failures"], one["incident"]) == (0, None)
+    assert pulled.finding.state == "well"
+    assert "9 records so far" in pulled.finding.words
+    assert "stands at from-7" in pulled.finding.words
+    for line_of_metrics in (
+        "tapeline_pulling 0.0",
+        'tapeline_pull_records_total{pull="back_office"} 9.0',
+        'tapeline_pull_caught_up{pull="back_office"} 1.0',
+    ):
+        assert line_of_metrics in pulled.metrics
+    assert [said["event"] for said in pulled.log] == ["started", "pulled", "pulled", "stopped"]
+    assert [said["records"] for said in pulled.log[1:3]] == [7, 2]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A pull as its operator sees it."""
+
+    status: dict[str, Any]
+    finding: Finding
+    metrics: str
+    log: list[dict[str, Any]]
+
+
+def watched(project: Path) -> Watched:
+    settings = load_settings(project, {})
+    books = Books(resolve(load_pipeline("pipeline.py", settings)), settings.home("office"))
+    (finding,) = [one for one in pulls(books) if one.what == "pull back_office"]
+    metrics = bytes(metrics_of(books, Feed(books, 1)).body).decode()
+    log = (books.layout.log / "pull.log").read_text().splitlines()
+    return Watched(read_pulls(books.layout), finding, metrics, [json.loads(one) for one in log])
 
 
 def test_one_system_in_trouble_does_not_hold_up_the_other(tmp_path: Path) -> None:
     with BackOffice(TRADES, token=TOKEN) as closed, BackOffice(TRADES) as office:
-        here = Project(tmp_path, closed)
+        here = Project(tmp_path, closed.address)
         more = PIPELINE.splitlines()[-1].replace("back_office", "front_office")
         (tmp_path / "pipeline.py").write_text(f"{PIPELINE}{more}\n")
-        variables = {
-            "TAPELINE_PULL_FRONT_OFFICE_ADDRESS": office.address,
-            "TAPELINE_SUPERVISE_ATTEMPTS": "2",
-        }
-        settings = load_settings(tmp_path, variables)
-        plan = resolve(load_pipeline("pipeline.py", settings))
-        with Collector(plan, settings, timedelta(milliseconds=10), here.said.append) as collector:
+        front = {"TAPELINE_PULL_FRONT_OFFICE_ADDRESS": office.address}
+        two = SuperviseSettings(attempts=2, max_wait_seconds=0.01)
+        every = timedelta(milliseconds=10)
+        with here.collector(every, supervise=two, variables=front) as collector:
             collector.run(once=True)
             assert here.delivered() == TRADES
             assert "answered 401" in str(collector.failure)
             collector._say = lambda text: collector.stop() if "given up" in text else None
             collector.run()
-            back, front = collector.facts()
+            back, other = collector.facts()
             assert back["incident"]["given_up"] is True
-            assert front["incident"] is None
+            assert back["next_at"] is None
+            assert other["incident"] is None
 
 
-def test_it_goes_on_by_itself_when_the_system_is_back(tmp_path: Path) -> None:
-    with BackOffice(TRADES) as office:
-        here = Project(tmp_path, office)
-        office.faults = ["500"] * 30  # more than the attempts after which others are given up
-        settings = load_settings(tmp_path, {})
-        assert settings.supervise == SuperviseSettings(max_wait_seconds=0.05)
-        plan = resolve(load_pipeline("pipeline.py", settings))
-        with Collector(plan, settings, timedelta(hours=1), here.said.append) as collector:
-            collector._say = lambda text: collector.stop() if "works again" in text else None
-            collector.run()
-            assert collector.failure is None
-        here.pull()
-        assert here.delivered() == TRADES
+def test_it_goes_on_by_itself_when_the_system_is_back(opened: Opened) -> None:
+    office, here = opened()
+    attempts = SuperviseSettings().attempts
+    office.faults = ["500"] * 2 * attempts  # others are given up after half as many
+    office.retry_after = "0"
+    with here.collector(timedelta(hours=1)) as collector:
+        collector._say = lambda text: collector.stop() if "works again" in text else None
+        collector.run()
+        assert collector.failure is None
+        assert collector.facts()[0]["failures"] == 2 * attempts
+    here.pull()
+    assert here.delivered() == TRADES
 
 
 @pytest.mark.parametrize(
@@ -407,42 +395,38 @@ def test_it_goes_on_by_itself_when_the_system_is_back(tmp_path: Path) -> None:
     ],
 )
 def test_it_waits_as_long_as_the_system_asks_for(
-    tmp_path: Path, said: str, least: float, most: float
+    opened: Opened, said: str, least: float, most: float
 ) -> None:
-    with BackOffice(TRADES) as office:
-        here = Project(tmp_path, office)
-        office.faults, office.retry_after = ["429"], said
-        settings = replace(load_settings(tmp_path, {}), supervise=SuperviseSettings())
-        plan = resolve(load_pipeline("pipeline.py", settings))
-        now = [0.0]
-        second = timedelta(seconds=1)
-        with Collector(plan, settings, second, here.said.append, lambda: now[0]) as collector:
-            collector._turn(collector.chores[0])
-            (incident,) = collector._supervisor.incidents.values()
-            assert least <= incident.retry_at <= most
-            now[0] = incident.retry_at - 0.01
-            assert not collector._is_due(collector.chores[0])
-            now[0] = incident.retry_at
-            assert collector._is_due(collector.chores[0])
+    office, here = opened()
+    office.faults, office.retry_after = ["429"], said
+    now = [0.0]
+    supervise = SuperviseSettings()
+    with here.collector(monotonic=lambda: now[0], supervise=supervise) as collector:
+        collector._turn(collector.chores[0])
+        (incident,) = collector._supervisor.incidents.values()
+        assert least <= incident.retry_at <= most
+        now[0] = incident.retry_at - 0.01
+        assert not collector._is_due(collector.chores[0])
+        now[0] = incident.retry_at
+        assert collector._is_due(collector.chores[0])
 
 
-def test_the_command_prints_facts_and_stops_at_a_signal(
-    project: Callable[[BackOffice], Project],
-) -> None:
-    with BackOffice(TRADES) as office:
-        here = project(office)
-        child = subprocess.Popen(
-            [*COMMAND, "--every", "1 hour"], cwd=here.folder, stdout=subprocess.PIPE, text=True
-        )
-        while not here.drop.exists() or len(here.delivered()) < len(TRADES):
-            assert child.poll() is None
-            time.sleep(0.05)
+def test_the_command_prints_facts_and_stops_at_a_signal(opened: Opened) -> None:
+    office, here = opened()
+    command = [*COMMAND, "--every", "10 milliseconds"]
+    caught_up = threading.Event()
+    whole = len(TRADES) // 7 + 1
+    # Whoever asks for the last page again has delivered it.
+    office.watch = lambda number, what: caught_up.set() if number > whole else None
+    with subprocess.Popen(command, cwd=here.folder, stdout=subprocess.PIPE, text=True) as child:
+        assert caught_up.wait(120)
         child.send_signal(signal.SIGTERM)
-        out, _ = child.communicate(timeout=20)
-        assert child.returncode == 0
-        (facts,) = json.loads(out)["pulls"]
-        assert (facts["records"], facts["into"]) == (len(TRADES), "raw_trades")
-        assert facts["position"].startswith("from-")
+        out, _ = child.communicate(timeout=120)
+    assert child.returncode == 0
+    assert here.delivered() == TRADES
+    (facts,) = json.loads(out)["pulls"]
+    assert (facts["records"], facts["into"]) == (len(TRADES), "raw_trades")
+    assert facts["position"].startswith("from-")
 
 
 def test_a_pull_needs_a_source_that_takes_json(tmp_path: Path) -> None:

@@ -59,6 +59,12 @@ class Office:
                 "insert into trades (trade_id, quantity) values (%s, 10.50)", [trade]
             )
 
+    def rest(self) -> None:
+        """Wait until every row has rested for longer than a pull by time lets it."""
+        rested = "select clock_timestamp() > max(booked_at) + interval '2 ms' from trades"
+        while self.desk.execute(rested).fetchone() != (True,):
+            pass
+
     def reader(
         self, pull: PostgresPull, monotonic: Callable[[], float] = time.monotonic, **said: Any
     ) -> PostgresReader:
@@ -83,8 +89,8 @@ class Following:
 
     def read(self) -> list[str]:
         """The trades that have come when all that there is has come."""
-        while (again := self._page()) is not None:
-            time.sleep(again)
+        while self._page() is not None:
+            pass
         return self.so_far()
 
     def _page(self) -> float | None:
@@ -172,7 +178,7 @@ def test_a_number_taken_before_anything_is_written_is_not_lost(office: Office, f
 def test_a_time_taken_when_a_transaction_began_is_not_lost(office: Office, follow: Any) -> None:
     slow = office.begin()  # now() is this moment for all it will write
     office.book("second")
-    time.sleep(0.01)
+    office.rest()
     pulled = follow(BY_TIME)
     assert pulled.so_far() == []
     office.book("first", by=slow)
@@ -189,7 +195,7 @@ def test_rows_that_share_a_value_stay_together_at_the_border_of_a_page(
     with office.begin() as one:
         office.book("b", "c", "d", "e", by=one)  # one transaction, one now()
     office.book("f")
-    time.sleep(0.01)
+    office.rest()
     pulled = follow(BY_TIME)
     assert sorted(pulled.read()) == ["a", "b", "c", "d", "e", "f"]
     assert pulled.sizes == [5, 1]
@@ -198,10 +204,10 @@ def test_rows_that_share_a_value_stay_together_at_the_border_of_a_page(
 def test_a_row_that_was_changed_comes_again(office: Office, follow: Any) -> None:
     office.book("a", "b")
     pulled = follow(BY_TIME)
-    time.sleep(0.01)
+    office.rest()
     assert sorted(pulled.read()) == ["a", "b"]
     office.desk.execute("update trades set booked_at = now(), quantity = 7 where trade_id = 'a'")
-    time.sleep(0.01)
+    office.rest()
     assert pulled.read()[2:] == ["a"]
     assert pulled.rows[-1]["quantity"] == "7.000000"
 
@@ -255,6 +261,33 @@ def test_a_transaction_that_runs_too_long_is_named_and_then_waited_for(
     slow.close()
 
 
+class Turns:
+    """Counts how often a pull asks, and lets others wait until it has asked again."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.collector: Collector | None = None
+        self._count = 0
+        self._asked = threading.Condition()
+        ask = PostgresReader.page
+
+        def counted(reader: PostgresReader, position: Any) -> Any:
+            page = ask(reader, position)
+            with self._asked:
+                self._count += 1
+                self._asked.notify_all()
+                if self.collector and self._count % 15 == 0:
+                    self.collector.stop()
+            return page
+
+        monkeypatch.setattr(PostgresReader, "page", counted)
+        monkeypatch.setattr("tapeline.connect.postgres_pull.WAIT_SECONDS", 0.0)
+
+    def wait(self, turns: int) -> None:
+        with self._asked:
+            wanted = self._count + turns
+            assert self._asked.wait_for(lambda: self._count >= wanted, 120)
+
+
 def test_busy_writers_and_restarts_lose_and_double_nothing(
     office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,32 +298,34 @@ def test_busy_writers_and_restarts_lose_and_double_nothing(
     pipeline.pull("office", PostgresPull("trades", "id", records_per_page=50), into="raw_trades")
     pulling = PullSettings(address=office.address, secret_variable="OFFICE_PASSWORD")
     settings = Settings(project=tmp_path, root=tmp_path / "books", pull={"office": pulling})
+    turns = Turns(monkeypatch)
 
     def write(seed: int) -> None:
         chance = Random(seed)
         with office.connect(autocommit=False) as connection:
-            for number in range(40):
+            for number in range(30):
                 office.book(*[f"{seed}-{number}-{n}" for n in range(3)], by=connection)
-                time.sleep(chance.choice((0, 0.01, 0.05)))
+                turns.wait(chance.choice((0, 1, 3)))
                 connection.rollback() if chance.random() < 0.2 else connection.commit()
 
     writers = [threading.Thread(target=write, args=(seed,)) for seed in range(4)]
     for writer in writers:
         writer.start()
     said: list[str] = []
-    alive = True
+    starts, alive = 0, True
     while alive:
         alive = any(writer.is_alive() for writer in writers)
-        every = timedelta(milliseconds=5)
+        starts += 1
+        every = timedelta(milliseconds=1)
         with Collector(resolve(pipeline), settings, every, said.append) as collector:
-            if alive:
-                threading.Timer(0.3, collector.stop).start()
+            turns.collector = collector if alive else None
             collector.run(once=not alive)
     files = sorted((tmp_path / "landing").glob("*.jsonl"))
     pulled = [json.loads(line)["id"] for file in files for line in file.read_bytes().splitlines()]
     there = [row[0] for row in office.desk.execute("select id from trades order by id")]
     assert len(there) > 200
     assert len(files) > 1
+    assert starts > 2
     assert pulled == there
     assert said == []
 

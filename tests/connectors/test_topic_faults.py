@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,6 +19,7 @@ from tapeline import DeclarationError, OperationError
 from tapeline.books.gaps import gaps_of
 from tapeline.broker import Broker
 from tapeline.connect import Kafka
+from tests.connectors.test_broker import pid_of
 from tests.connectors.test_topics import make_anew, opened, remove, rows, take_all, values
 from tests.kafka import produced
 
@@ -60,6 +64,22 @@ def test_51_a_gap_is_recorded_once_even_if_nothing_follows_it(
     assert found == [(2, 4, 5), (5, 5, 6)]
 
 
+def test_49_an_intake_ends_while_its_cluster_is_away_and_owes_it_an_answer(
+    own: Broker, tmp_path: Path
+) -> None:
+    own.make_topic("away", 1)
+    produced(own, "away", ["a"])
+    intake = opened(own, tmp_path, Kafka("away", format="text"))
+    intake.recover(0, 0)
+    take_all(intake)
+    os.kill(pid_of(own), signal.SIGKILL)
+    intake._group.tell({"away/0": 0})
+    ending = threading.Thread(target=intake.close, daemon=True)
+    ending.start()
+    ending.join(60)
+    assert not ending.is_alive()
+
+
 def test_52_a_shorter_topic_of_the_same_name_is_refused_too(
     broker: Broker, topic: Make, tmp_path: Path
 ) -> None:
@@ -76,21 +96,18 @@ def test_52_a_shorter_topic_of_the_same_name_is_refused_too(
     assert taken(broker, tmp_path, kafka, on_loss="go_on") == ["a", "b", "c", "new"]
 
 
-def test_53_another_cluster_is_named_as_such(broker: Broker, topic: Make, tmp_path: Path) -> None:
+def test_53_another_cluster_is_named_as_such(
+    broker: Broker, own: Broker, topic: Make, tmp_path: Path
+) -> None:
     name = topic(1)
     kafka = Kafka(name, format="text")
     produced(broker, name, ["a", "b"])
     taken(broker, tmp_path, kafka)
-    other = Broker(tmp_path / "broker")
-    other.start()
-    try:
-        assert other.make_topic(name, 1)
-        produced(other, name, ["x", "y", "z"])
-        with pytest.raises(OperationError, match=r"CLUSTER_REPLACED: .*/0: .*offset 2"):
-            taken(other, tmp_path, kafka)
-        assert taken(other, tmp_path, kafka, on_loss="go_on") == ["a", "b", "x", "y", "z"]
-    finally:
-        other.stop()
+    assert own.make_topic(name, 1)
+    produced(own, name, ["x", "y", "z"])
+    with pytest.raises(OperationError, match=r"CLUSTER_REPLACED: .*/0: .*offset 2"):
+        taken(own, tmp_path, kafka)
+    assert taken(own, tmp_path, kafka, on_loss="go_on") == ["a", "b", "x", "y", "z"]
     (gap,) = gaps_of(tmp_path / "operator")
     assert (gap.kind, gap.first, gap.last) == ("CLUSTER_REPLACED", 2, None)
 

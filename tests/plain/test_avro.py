@@ -5,12 +5,8 @@ from __future__ import annotations
 import io
 import json
 import struct
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +21,7 @@ from tapeline.run.formats.avro import AvroReader
 from tapeline.run.formats.schemas import OneSchema, schemas_of
 from tapeline.run.intake.containers import avro_records, avro_schema
 from tapeline.settings import KafkaSettings, Settings
+from tests.registry import registry
 
 MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 8}
 MOMENT = {"type": "long", "logicalType": "timestamp-micros"}
@@ -238,30 +235,3 @@ def container(by: dict[str, Any], rows: list[dict[str, Any]], codec: str = "null
     fastavro.writer(file, by, rows, codec=codec, sync_interval=2_000)
     file.seek(0)
     return file
-
-
-@contextmanager
-def registry(schemas: dict[int, dict[str, Any]]) -> Iterator[tuple[str, list[str]]]:
-    """A real registry, as far as readers need one."""
-    asked: list[str] = []
-
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            found = schemas.get(int(self.path.rpartition("/")[2]))
-            body = json.dumps({"schema": json.dumps(found)} if found else {"error_code": 40403})
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *_: object) -> None: ...
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", asked
-        finally:
-            server.shutdown()
-            thread.join()

@@ -12,7 +12,8 @@ from tapeline.books import Book, Books, Commits
 from tapeline.doctor import Finding, examine
 from tapeline.plan import load_pipeline, resolve
 from tapeline.settings import Settings
-from tapeline.trades.markets import named
+from tapeline.trades.markets import IN, named
+from tapeline.trades.own_days import extend_calendar, read_own_days
 from tapeline.trades.reference import write_reference
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -52,9 +53,19 @@ def test_the_calendar_of_the_venue_that_ends_first_counts(settings: Settings) ->
     write_reference(settings.project / "other", years=(2026, 2027), markets=named("US,IN"))
     path.write_bytes((settings.project / "other" / "settlement_calendar.csv").read_bytes())
     found = examined(settings)["reference settlement_calendar"]
-    assert found.words == "reaches to 2026-12-30"  # Bombay's sessions are listed until then
+    # Bombay's sessions are listed until then
+    assert found.words == "venue XBOM reaches to 2026-12-30"
+    soon = examined(settings, datetime(2026, 12, 2, tzinfo=UTC))["reference settlement_calendar"]
+    assert soon.state == "soon"
+    assert "reference/settlement_calendar.csv" in soon.remedy
+    assert "When a calendar runs out" in soon.remedy
     late = examined(settings, datetime(2027, 1, 20, tzinfo=UTC))
     assert late["reference settlement_calendar"].state == "ill"
+    days = settings.project / "days.csv"
+    days.write_text("day,what\n2027-01-26,no session\n")
+    extend_calendar(path, IN, read_own_days(days))
+    mended = examined(settings, datetime(2027, 1, 20, tzinfo=UTC))["reference settlement_calendar"]
+    assert (mended.state, mended.words) == ("well", "venue XBOM reaches to 2027-12-30")
 
 
 def test_a_reference_that_is_gone_is_ill(settings: Settings) -> None:

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapeline import OperationError
-from tapeline.run.identity import (
+from tapeline.run.judging.identity import (
     APPLIED,
     CONFLICT,
     DUPLICATE,
     KEPT,
     SUPERSEDED,
     Identity,
-    KeyIndex,
     Records,
 )
+from tapeline.run.judging.keys import KeyIndex
 
 HASHES = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30)
 

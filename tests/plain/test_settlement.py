@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 from datetime import date, timedelta
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from tapeline import DeclarationError
+from tapeline import DeclarationError, OperationError
 from tapeline.trades.holidays import easter_sunday, federal_reserve, mumbai, t2
 from tapeline.trades.markets import CH, EU, GB, IN, KNOWN, US, Market, market_of, named
+from tapeline.trades.own_days import extend_calendar, read_own_days
 from tapeline.trades.reference import (
     MINOR_UNITS,
     cusip_check_digit,
@@ -374,3 +376,82 @@ def test_the_same_call_writes_the_same_bytes_and_leaves_a_users_file_alone(tmp_p
         assert path.read_bytes() == (one / path.name).read_bytes()
     assert (two / "clients.csv").read_text().count("\n") == 1
     assert write_reference(two, years=(2020, 2029)) == ()
+
+
+INDIA_2027 = """day,what
+2027-01-26,no session
+2027-03-22,no payment
+2027-05-01,session
+2027-10-29,no session
+"""
+
+
+@pytest.mark.parametrize(
+    ("trade_date", "settlement_id", "settles_on", "why"),
+    [
+        ("2026-12-31", "IN-T2026-12-31", "2027-01-01", "the first date that no calendar settles"),
+        ("2027-01-25", "IN-T2027-01-25", "2027-01-27", "the Monday before Republic Day"),
+        ("2027-01-26", "IN-T2027-01-27", "2027-01-28", "no session: as the next one"),
+        ("2027-02-18", "IN-T2027-02-18", "2027-02-22", "Shivaji Jayanti is a Friday: banks closed"),
+        ("2027-02-19", "IN-T2027-02-19", "2027-02-22", "and the exchange trades, apart"),
+        ("2027-03-19", "IN-T2027-03-19", "2027-03-23", "nothing is paid on the Monday"),
+        ("2027-05-01", "IN-T2027-05-01", "2027-05-03", "a session on a Saturday"),
+        ("2027-12-30", "IN-T2027-12-30", "2027-12-31", "the last one that is known"),
+    ],
+)
+def test_days_of_ones_own_let_a_calendar_reach_further(
+    tmp_path: Path, trade_date: str, settlement_id: str, settles_on: str, why: str
+) -> None:
+    calendar, days = tmp_path / "settlement_calendar.csv", tmp_path / "days.csv"
+    calendar.write_text(
+        "venue,trade_date,settlement_id,settles_on\n"
+        "XNYS,2026-12-31,US-2027-01-04,2027-01-04\n"
+        "XNSE,2026-12-30,IN-T2026-12-30,2026-12-31\nXBOM,2026-12-30,mine,2026-12-31\n"
+    )
+    before = calendar.read_text().splitlines()
+    days.write_text(INDIA_2027)
+    done = extend_calendar(calendar, IN, read_own_days(days))
+    assert (done.first, done.last) == (date(2026, 12, 31), date(2027, 12, 30))
+    lines = calendar.read_text().splitlines()
+    assert lines[:4] == before
+    assert len(lines) == 4 + done.rows
+    for venue in ("XNSE", "XBOM"):
+        assert f"{venue},{trade_date},{settlement_id},{settles_on}" in lines, why
+
+
+@pytest.mark.parametrize(
+    ("days", "words"),
+    [
+        ("day,what\n2027-01-26,holiday\n", r"days.csv, line 2: .*no session, no payment, session"),
+        ("day,what\n26.1.2027,no session\n", "line 2: write a date such as"),
+        ("date,what\n", "no column 'day'"),
+        ("day,what\n", "names no day"),
+        ("day,what\n2028-01-26,no session\n", "known until 2026, .* no day of 2027"),
+        ("day,what\n2026-01-15,no payment\n", "reaches to 2026-12-30 already"),
+    ],
+)
+def test_days_that_say_too_little_are_refused(tmp_path: Path, days: str, words: str) -> None:
+    calendar = tmp_path / "settlement_calendar.csv"
+    calendar.write_text(
+        "venue,trade_date,settlement_id,settles_on\n"
+        "XNSE,2026-12-30,a,2026-12-31\nXBOM,2026-12-30,a,2026-12-31\n"
+    )
+    before = calendar.read_text()
+    (tmp_path / "days.csv").write_text(days)
+    with pytest.raises(OperationError, match=words):
+        extend_calendar(calendar, IN, read_own_days(tmp_path / "days.csv"))
+    assert calendar.read_text() == before
+
+
+def test_days_can_be_made_anew_from_a_date_on(tmp_path: Path) -> None:
+    write_reference(tmp_path, years=(2026, 2026), clients=1, markets=named("IN"))
+    (tmp_path / "days.csv").write_text("day,what\n2026-11-20,no payment\n")
+    own = read_own_days(tmp_path / "days.csv")
+    calendar = tmp_path / "settlement_calendar.csv"
+    before = calendar.read_text().splitlines()
+    extend_calendar(calendar, IN, own, date(2026, 11, 16))
+    changed = set(calendar.read_text().splitlines()) - set(before)
+    assert changed == {
+        "XNSE,2026-11-19,IN-T2026-11-19,2026-11-23",
+        "XBOM,2026-11-19,IN-T2026-11-19,2026-11-23",
+    }

@@ -59,3 +59,8 @@ def test_a_file_is_written_by_its_suffix(tmp_path: Path) -> None:
     with pytest.raises(OperationError, match="cannot be written"):
         write_file(ROWS, tmp_path / "nowhere" / "a.csv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.json", "a.parquet"]
+
+
+def test_what_a_terminal_obeys_is_shown_and_not_sent() -> None:
+    assert readable("\x1b[2J\u202eabc\x07") == r"\x1b\[2J\u202eabc\x07"
+    assert readable("two\nlines\tand a tab") == "two\nlines\tand a tab"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import struct
-import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,15 +14,14 @@ from typing import Any
 import fastavro
 import pytest
 
-from tapeline.books import Books
 from tapeline.broker import Broker
 from tapeline.plan import load_pipeline, resolve
-from tapeline.run.runner import Runner
-from tapeline.settings import KafkaSettings, Settings, activate
-from tapeline.watch.status import read_status
+from tapeline.settings import Settings, activate
 from tests.kafka import consumed_bytes, produced
+from tests.orders import Stand, live, stand, wait_for
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "converters"
+SCHEMA = json.loads((EXAMPLES / "schemas" / "7.avsc").read_text())
 START = datetime(2026, 11, 13, 14, 30, tzinfo=UTC)
 
 
@@ -32,6 +29,13 @@ START = datetime(2026, 11, 13, 14, 30, tzinfo=UTC)
 def forget_settings() -> Iterator[None]:
     yield
     activate(Settings())
+
+
+def converter(name: str, incoming: str, outgoing: str, folder: Path, broker: Broker) -> Stand:
+    """An example, from one topic to another."""
+    said = {name: {"from": incoming, "to": outgoing}}
+    plan = resolve(load_pipeline(f"{name}.py", Settings(project=EXAMPLES, pipeline=said)))
+    return stand(plan, folder, broker, project=EXAMPLES, pipeline=said)
 
 
 def trade(number: int) -> dict[str, Any]:
@@ -55,49 +59,32 @@ def test_json_becomes_avro_with_the_header_of_the_registry(
     broker: Broker, topic: Callable[..., str], tmp_path: Path, spark: Any
 ) -> None:
     incoming, outgoing = topic(2), topic(3)
-    settings = Settings(
-        project=EXAMPLES,
-        root=tmp_path,
-        kafka=KafkaSettings(brokers=broker.bootstrap_servers),
-        pipeline={"json_to_avro": {"from": incoming, "to": outgoing}},
-    )
-    plan = resolve(load_pipeline("json_to_avro.py", settings))
-    schema = json.loads((EXAMPLES / "schemas" / "7.avsc").read_text())
+    here = converter("json_to_avro", incoming, outgoing, tmp_path, broker)
 
     def arrived() -> list[dict[str, Any]]:
         found = []
         for value in (one for part in consumed_bytes(broker, outgoing) for one in part):
             assert struct.unpack(">bI", value[:5]) == (0, 7)
-            found.append(fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None))
+            found.append(fastavro.schemaless_reader(io.BytesIO(value[5:]), SCHEMA, None))
         return sorted(found, key=lambda one: int(one["trade_id"][1:]))
 
     produced(broker, incoming, [*map(as_json, range(40)), "not JSON"])
-    with Runner(plan, settings, session=spark) as runner:
+    with here.runner(spark) as runner:
         runner.run_once()
-    assert arrived() == [trade(number) for number in range(40)]
-    with Runner(plan, settings, session=spark) as runner:
-        thread = threading.Thread(target=runner.run)
-        thread.start()
-        try:
+        assert arrived() == [trade(number) for number in range(40)]
+        with live(runner) as status:
             produced(broker, incoming, map(as_json, range(40, 70)))
-            deadline = time.monotonic() + 120
-            while len(arrived()) < 70:
-                assert time.monotonic() < deadline, "the messages did not come"
-                time.sleep(0.2)
-        finally:
-            runner.stop()
-            thread.join()
-        status = read_status(runner.layout.status) or {}
+            wait_for(lambda: len(arrived()) == 70)
+        said = status()["sinks"]["converted"]
     assert arrived() == [trade(number) for number in range(70)]
-    said = status["sinks"]["converted"]
-    assert said["messages"] == 30
+    assert said["messages"] == 70
     assert (said["lag_batches"], said["problem"]) == (0, None)
 
 
-def as_avro(number: int, schema: Any) -> bytes:
+def as_avro(number: int) -> bytes:
     out = io.BytesIO()
     out.write(struct.pack(">bI", 0, 7))
-    fastavro.schemaless_writer(out, schema, trade(number))
+    fastavro.schemaless_writer(out, SCHEMA, trade(number))
     return out.getvalue()
 
 
@@ -106,22 +93,15 @@ def test_avro_with_the_header_of_the_registry_becomes_json(
     broker: Broker, topic: Callable[..., str], tmp_path: Path, spark: Any
 ) -> None:
     incoming, outgoing = topic(2), topic(1)
-    settings = Settings(
-        project=EXAMPLES,
-        root=tmp_path,
-        kafka=KafkaSettings(brokers=broker.bootstrap_servers),
-        pipeline={"avro_to_json": {"from": incoming, "to": outgoing}},
-    )
-    plan = resolve(load_pipeline("avro_to_json.py", settings))
-    schema = json.loads((EXAMPLES / "schemas" / "7.avsc").read_text())
-    good = [as_avro(number, schema) for number in range(40)]
+    here = converter("avro_to_json", incoming, outgoing, tmp_path, broker)
+    good = [as_avro(number) for number in range(40)]
     produced(broker, incoming, [*good, good[0][:7], struct.pack(">bI", 0, 8) + good[0][5:]])
-    for _ in range(2):  # the second run finds nothing to do
-        with Runner(plan, settings, session=spark) as runner:
-            runner.run_once()
+    with here.runner(spark) as runner:
+        assert runner.run_once()
+        assert not runner.run_once()  # there is nothing more to do
     found = [json.loads(value) for part in consumed_bytes(broker, outgoing) for value in part]
     for one in found:
         one["traded_at"] = datetime.fromisoformat(one["traded_at"])
         one["price"] = Decimal(one["price"])
     assert sorted(found, key=lambda one: int(one["trade_id"][1:])) == [*map(trade, range(40))]
-    assert Books(plan, settings.home(plan.name)).with_verdict("trades", "quarantined").num_rows == 2
+    assert here.books.with_verdict("trades", "quarantined").num_rows == 2

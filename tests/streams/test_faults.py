@@ -165,11 +165,19 @@ def test_10_a_poison_batch_is_named_given_up_and_does_not_stop_the_tape(
     assert "batch 1: raw tape batches 1 to 1" in status["incidents"][0]["error"]
 
 
+def kill_at_the_first_note(checkpoint: Path) -> None:
+    for log in ("offsets", "commits"):
+        shutil.rmtree(checkpoint / log)
+        (checkpoint / log).mkdir()
+    (checkpoint / "offsets" / ".0.b2c1.tmp").write_text("v1\n")
+
+
 CHECKPOINT_FAULTS = {
     "13 the last commit is lost": lambda c: [p.unlink() for p in (c / "commits").glob("*1*")],
     "14 all of it is lost": shutil.rmtree,
     "15 its metadata is lost": lambda c: (c / "metadata").unlink(),
     "16 the last offsets are torn": lambda c: max((c / "offsets").glob("[0-9]*")).write_bytes(b""),
+    "killed while it noted its first offsets": kill_at_the_first_note,
 }
 
 

@@ -18,15 +18,13 @@ from pyspark.sql import functions as F
 from tapeline import Files, Kafka, Pipeline, Stream
 from tapeline.books import Books
 from tapeline.broker import Broker
-from tapeline.plan import resolve
-from tapeline.run.runner import Runner
-from tapeline.settings import KafkaSettings, Settings
+from tapeline.settings import KafkaSettings
 from tapeline.trades.fix import pipeline as fix_pipeline
-from tapeline.watch.audit import audit
 from tests.kafka import produced
-from tests.plain.test_avro import container, registry, schema, written
+from tests.orders import Make, kafka_of, stand
+from tests.plain.test_avro import container, schema, written
 from tests.plain.test_fix import FILL_44, message
-from tests.streams.test_topics_to_books import Make
+from tests.registry import registry
 
 ORDER = "id string not null, item string, amount bigint not null"
 FIRST = schema(id="string", item="string", amount="int")
@@ -78,13 +76,10 @@ def test_avro_of_a_registry_and_of_containers_comes_into_the_books(
         container(FIRST, [{"id": "first", "item": "tea", "amount": 1}]).getvalue()
     )
     (tmp_path / "avro" / "half.avro").write_bytes(container(SECOND, rows).getvalue()[:-300])
-    plan = resolve(orders_of(name))
     with registry({1: FIRST, 2: SECOND}) as (address, _):
-        kafka = KafkaSettings(brokers=broker.bootstrap_servers, registry=address)
-        settings = Settings(project=tmp_path, root=tmp_path / "books", kafka=kafka)
-        with Runner(plan, settings, session=spark) as runner:
-            runner.run_once()
-    books = Books(plan, settings.home("orders"))
+        here = stand(orders_of(name), tmp_path, kafka_of(broker, registry=address))
+        here.once(spark)
+    books = here.books
     amounts: Counter[str] = Counter()
     for _, row in sent:
         amounts[row["item"]] += row["amount"]
@@ -95,11 +90,11 @@ def test_avro_of_a_registry_and_of_containers_comes_into_the_books(
     filed = {row["id"]: row for row in books.read("filed").to_pylist()}
     assert filed["f7"]["new_fields"] == '{"venue":"V"}'
     assert filed["first"]["new_fields"] is None
-    findings = (settings.home("orders") / "intake" / "records" / "findings.jsonl").read_text()
+    findings = (here.settings.home("orders") / "intake" / "records" / "findings.jsonl").read_text()
     assert "REJECTED" in findings
     assert "half.avro" in findings
     assert "a block does not end with its mark" in findings
-    assert all(check.balances for check in audit(books, full=True))
+    assert here.balances()
 
 
 def test_csv_lines_and_fix_reports_of_topics_come_into_the_books(
@@ -133,12 +128,9 @@ def test_csv_lines_and_fix_reports_of_topics_come_into_the_books(
     ]
     produced(broker, reports, said)
     produced(broker, lines, ["o1,tea,5", "o2,mate,7", "o3,tea,many", "o4,tea", "o1,tea,5"])
-    plan = resolve(pipeline)
-    kafka = KafkaSettings(brokers=broker.bootstrap_servers)
-    settings = Settings(project=tmp_path, root=tmp_path / "books", kafka=kafka)
-    with Runner(plan, settings, session=spark) as runner:
-        runner.run_once()
-    books = Books(plan, settings.home("both"))
+    here = stand(pipeline, tmp_path, broker)
+    here.once(spark)
+    books = here.books
     kept = {row["id"]: row["amount"] for row in books.read("orders").to_pylist()}
     assert kept == {"o1": 5, "o2": 7}
     assert books.totals()["orders"]["verdicts"] == {"kept": 2, "duplicate": 1, "quarantined": 2}
@@ -146,7 +138,7 @@ def test_csv_lines_and_fix_reports_of_topics_come_into_the_books(
     assert standing == {"e2": 7}
     verdicts = books.totals()["fills"]["verdicts"]
     assert verdicts == {"kept": 1, "superseded": 2, "applied": 1, "dropped": 2, "quarantined": 1}
-    assert all(check.balances for check in audit(books, full=True))
+    assert here.balances()
 
 
 NAMES = ["ireach.fix44.log", "montran.fix44.log", "KOD-BON.fix42.log", "delimitertest.log",
@@ -162,11 +154,9 @@ def test_the_logs_of_real_systems_give_their_known_windows(
     (tmp_path / "fix").mkdir()
     for name in [*NAMES, *EDITED]:
         shutil.copy(logs / name, tmp_path / "fix")
-    plan = resolve(fix_pipeline)
-    settings = Settings(project=tmp_path, root=tmp_path / "books")
-    with Runner(plan, settings, session=spark) as runner:
-        runner.run_once()
-    books = Books(plan, settings.home("fills"))
+    here = stand(fix_pipeline, tmp_path, KafkaSettings())
+    here.once(spark)
+    books = here.books
     expected = known(logs)
     assert expected.pop(BUSTED) == (Decimal(4625), Decimal(0), 1)
     assert windows(books) == expected
@@ -182,7 +172,7 @@ def test_the_logs_of_real_systems_give_their_known_windows(
         "superseded": 1,
         "quarantined": sum(damaged[name]["bad_checksum"] for name in [*NAMES, *EDITED]),
     }
-    assert all(check.balances for check in audit(books, full=True))
+    assert here.balances()
 
 
 def known(logs: Path) -> dict[datetime, tuple[Decimal, Decimal, int]]:

@@ -10,11 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,79 +24,51 @@ from tapeline import OperationError
 from tapeline.books import Books
 from tapeline.broker import Broker
 from tapeline.plan import load_pipeline, resolve
-from tapeline.run.runner import Runner
 from tapeline.settings import (
     FlowSettings,
     IntakeSettings,
-    KafkaSettings,
     LogSettings,
     Settings,
 )
-from tapeline.watch.audit import audit
 from tapeline.watch.status import read_status
-from tests.kafka import produced, refuse_without_kafka
-from tests.secure_kafka import PASSWORD, VARIABLE, SecureBroker, free_ports
+from tests.cluster import PASSWORD, VARIABLE, Cluster
+from tests.kafka import produced
+from tests.orders import Make, expected, found, live, order, orders, wait_for
 from tests.streams.test_demo_kafka import equals_the_oracle
-from tests.streams.test_topics_to_books import (
-    expected,
-    found,
-    order,
-    plan_of,
-    settings_for,
-    wait_for,
-)
 
-Make = Callable[..., str]
 PATIENCE_SECONDS = 120.0
 
 
-@contextmanager
-def live(runner: Runner) -> Iterator[Callable[[], dict[str, Any]]]:
-    """A run on a thread; gives what it says of itself."""
-    thread = threading.Thread(target=runner.run)
-    thread.start()
-    try:
-        yield lambda: read_status(runner.layout.status) or {}
-    finally:
-        runner.stop()
-        thread.join()
-
-
 @pytest.mark.slow
-def test_a_run_waits_for_its_cluster_and_outlives_its_death(tmp_path: Path, spark: Any) -> None:
+def test_a_run_waits_for_its_cluster_and_outlives_its_death(
+    own: Broker, tmp_path: Path, spark: Any
+) -> None:
     """Faults 50 and 49: nobody answers at the start; then the broker is killed with messages
     acknowledged and others on their way, and comes back. 3,000 messages, each counted once."""
-    refuse_without_kafka()
-    own, (port,) = Broker(tmp_path / "broker"), free_ports(1)
-    plan = plan_of("orders")
-    kafka = KafkaSettings(brokers=f"127.0.0.1:{port}")
-    settings = Settings(project=tmp_path, root=tmp_path / "books", kafka=kafka)
-    books = Books(plan, settings.home("orders"))
-    try:
-        with Runner(plan, settings, session=spark) as runner, live(runner) as status:
-            wait_for(lambda: "SOURCE_DOWN" in str(status().get("problems")))
-            own.start(port)
-            own.make_topic("orders", 2)
-            options = {"bootstrap.servers": f"127.0.0.1:{port}", "enable.idempotence": True}
-            producer = Producer(options)
-            send(producer, range(1_000))
-            wait_for(lambda: bool(found(books)))
-            send(producer, range(1_000, 2_000))
-            os.kill(own.status().pid or 0, signal.SIGKILL)
-            send(producer, range(2_000, 3_000))
-            own.start(port)
-            assert producer.flush(PATIENCE_SECONDS) == 0
-            wait_for(lambda: found(books) == expected(range(3_000)))
-            assert books.totals()["orders"]["verdicts"] == {"kept": 3_000}
-            wait_for(lambda: not status()["problems"] and not status()["incidents"])
-    finally:
-        own.stop()
-    assert all(check.balances for check in audit(books, full=True))
+    own.make_topic("waited-for", 2)
+    own.stop()
+    here = orders("waited-for", tmp_path, own)
+    with here.runner(spark) as runner, live(runner) as status:
+        wait_for(lambda: "SOURCE_DOWN" in str(status().get("problems")))
+        own.start()
+        options = {"bootstrap.servers": own.bootstrap_servers, "enable.idempotence": True}
+        producer = Producer(options)
+        send(producer, range(1_000))
+        wait_for(lambda: bool(found(here.books)))
+        send(producer, range(1_000, 2_000))
+        os.kill(own.status().pid or 0, signal.SIGKILL)
+        send(producer, range(2_000, 3_000))
+        own.start()
+        assert producer.flush(PATIENCE_SECONDS) == 0
+        wait_for(lambda: found(here.books) == expected(range(3_000)))
+        assert here.books.totals()["orders"]["verdicts"] == {"kept": 3_000}
+        wait_for(lambda: not status()["problems"] and not status()["incidents"])
+    assert here.balances()
 
 
 def send(producer: Producer, numbers: range) -> None:
     for number in numbers:
-        producer.produce("orders", order(number), f"o{number}")
+        producer.produce("waited-for", order(number), f"o{number}")
         producer.poll(0)
 
 
@@ -111,17 +79,15 @@ def test_a_burst_of_fifty_times_waits_in_the_topic(
     is fifty times what the run took a moment before. What is taken and not on the tape stays
     below 4 pieces of 250, the process grows by less than 200 MB, and the lag falls to nothing."""
     name = topic(2)
-    settings = replace(
-        settings_for(tmp_path, broker),
+    here = orders(
+        name, tmp_path, broker,
         intake=IntakeSettings(records_per_piece=250, pieces_ahead=4),
         flow=FlowSettings(records_per_batch=1_000, bytes_per_tape_batch=128 * 1024),
         log=LogSettings(format="json"),
-    )
-    plan = plan_of(name)
-    books = Books(plan, settings.home("orders"))
-    with Runner(plan, settings, session=spark) as runner, live(runner) as status:
+    )  # fmt: skip
+    with here.runner(spark) as runner, live(runner) as status:
         produced(broker, name, map(order, range(200)))
-        wait_for(lambda: found(books) == expected(range(200)))
+        wait_for(lambda: found(here.books) == expected(range(200)))
         process = psutil.Process()
         before = process.memory_info().rss
         produced(broker, name, (f"{order(n):<1000}" for n in range(200, 10_200)))
@@ -133,7 +99,7 @@ def test_a_burst_of_fifty_times_waits_in_the_topic(
             grown = max(grown, process.memory_info().rss - before)
             assert len(lags) < 10_000
             time.sleep(0.05)
-        wait_for(lambda: found(books) == expected(range(10_200)))
+        wait_for(lambda: found(here.books) == expected(range(10_200)))
     batches = [line for line in logged(runner.layout.log) if line["event"] == "published"]
     assert max(line["records"] for line in batches) <= 1_000
     assert ahead <= 5  # the limit, and the one that was being written
@@ -150,31 +116,35 @@ def logged(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_trades_over_sasl_and_tls_reach_the_books_and_a_secret_reaches_nothing(
-    secured: SecureBroker, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fault 58: a wrong password ends a run with AUTH; the right one reads the same topic."""
-    secured.broker.make_topic("orders", 2)
-    secured.allow("orders", AclOperation.READ, AclOperation.DESCRIBE)
-    secured.allow_group("tapeline.orders.raw")
-    produced(secured.broker, "orders", map(order, range(200)))
-    plan = plan_of("orders")
-    settings = Settings(project=tmp_path, root=tmp_path / "books", kafka=secured.settings())
-    books = Books(plan, settings.home("orders"))
+    """Fault 58: a wrong password ends a run with AUTH, live or once; the right one reads the same
+    topic. A password that is wrong later is shown, and the run goes on."""
+    cluster.broker.make_topic("safe-orders", 2)
+    cluster.allow("safe-orders", AclOperation.READ, AclOperation.DESCRIBE)
+    cluster.allow_group("tapeline.orders.raw")
+    produced(cluster.broker, "safe-orders", map(order, range(200)))
+    here = orders("safe-orders", tmp_path, cluster.settings())
     monkeypatch.setenv(VARIABLE, "wrong-Secret-5")
-    with (
-        Runner(plan, settings, session=spark) as runner,
-        pytest.raises(OperationError, match="AUTH: the cluster refuses the user 'reader'"),
-    ):
-        runner.run_once()
+    with here.runner(spark) as runner:
+        with pytest.raises(OperationError, match="AUTH: the cluster refuses the user 'reader'"):
+            runner.run()
+        assert "AUTH" in str((read_status(runner.layout.status) or {})["incidents"])
     monkeypatch.setenv(VARIABLE, PASSWORD)
-    with Runner(plan, settings, session=spark) as runner:
-        runner.run_once()
-    assert found(books) == expected(range(200))
+    here.once(spark)
+    assert found(here.books) == expected(range(200))
+    monkeypatch.setenv(VARIABLE, "wrong-Secret-5")
+    with here.runner(spark) as runner:
+        with pytest.raises(OperationError, match="AUTH: the cluster refuses the user 'reader'"):
+            runner.run_once()
+        with live(runner) as status:
+            wait_for(lambda: "AUTH" in str(status().get("problems")))
+            assert not runner.stopping
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     secrets = (b"wrong-Secret-5", PASSWORD.encode())
     assert written
     assert not any(secret in content for content in written for secret in secrets)
-    assert PASSWORD not in f"{plan}{settings}"
+    assert PASSWORD not in f"{here}"
 
 
 @pytest.mark.slow

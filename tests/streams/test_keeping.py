@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -18,8 +21,9 @@ from tapeline import OperationError
 from tapeline.books import Books
 from tapeline.books.commits import read_commits
 from tapeline.run import control
-from tapeline.run.backup import BOOKS, MANIFEST, back_up, restore
+from tapeline.run.backup import BOOKS, MANIFEST, _partial_name, back_up, restore
 from tapeline.run.runner import Runner
+from tapeline.run.snapshot import answer_all
 from tapeline.settings import LogSettings, Settings
 from tapeline.watch.audit import audit
 from tapeline.watch.quarantine import Signed
@@ -186,6 +190,50 @@ def test_a_restoration_never_overwrites_and_refuses_what_is_damaged(
     piece.write_bytes(whole)
     restore(books, folder, none)
     assert counts(books) == {"a": 1}
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from tapeline.books.layout import Layout
+from tapeline.run.snapshot import one_backup, picture
+layout = Layout(Path(sys.argv[1]))
+with one_backup(layout):
+    picture(layout, archives=False)
+    print("taken", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_killed_backup_left_is_removed_by_the_next_one_and_by_a_run(
+    backed_up: tuple[Settings, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tapeline.run.snapshot.BACKUP_WAIT_SECONDS", 0.0)
+    settings, _ = backed_up
+    layout = books_in(settings).layout
+
+    def kill_a_backup() -> None:
+        command = [sys.executable, "-c", KILLED, str(layout.home)]
+        with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "taken\n"
+            with pytest.raises(OperationError, match="backup is in use: process"):
+                back_up(books_in(settings), tmp_path / "more", NOW, False, none)
+            assert answer_all(layout, nullcontext) == 0
+            assert len(list(layout.snapshots.iterdir())) == 1
+            child.kill()
+
+    kill_a_backup()
+    assert len(list(layout.snapshots.iterdir())) == 1
+    left = tmp_path / "more" / _partial_name(books_in(settings))
+    left.mkdir(parents=True)
+    folder, _ = back_up(books_in(settings), tmp_path / "more", NOW, False, none)
+    assert list(layout.snapshots.iterdir()) == []
+    assert list((tmp_path / "more").iterdir()) == [folder]
+    kill_a_backup()
+    (layout.snapshots / "0.asked").write_text("{}")
+    assert answer_all(layout, nullcontext) == 0  # as a run does, again and again
+    assert list(layout.snapshots.iterdir()) == []
 
 
 def test_a_backup_whose_copy_does_not_balance_is_none(

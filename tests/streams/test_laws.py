@@ -20,8 +20,9 @@ from pyspark.sql import functions as F
 
 from tapeline import Files, Pipeline, Stream, expect_or_drop, expect_or_quarantine
 from tapeline.books import Book
-from tapeline.run import flow, identity, ledger
+from tapeline.run import flow, ledger
 from tapeline.run.flow import Flow
+from tapeline.run.judging import identity
 from tapeline.run.ledger import Ledger
 from tapeline.testing import Trial
 from tapeline.watch.audit import audit
@@ -201,7 +202,7 @@ def test_a_batch_that_failed_half_way_is_tried_again_by_the_same_process(
     trial = fresh(tmp_path)
     trial.feed(raw=[record(n) for n in (1, 2)])
     trial.put("raw", [record(n) for n in (5, 6, 1)])
-    doomed, add = [point], Book.add
+    doomed, add, memories = [point], Book.add, trial.flow.memories
 
     def fail(reached: str) -> None:
         if doomed == [reached]:
@@ -220,6 +221,8 @@ def test_a_batch_that_failed_half_way_is_tried_again_by_the_same_process(
             trial.flow.advance()
         trial.flow.advance()
     assert balances(trial) == expected([1, 2, 5, 6, 1])
+    # The books are read again only for what was decided and not yet remembered.
+    assert (trial.flow.memories is memories) == (point not in ("unsure", "decided"))
     trial.feed(raw=[record(5), record(9)])
     assert balances(trial) == expected([1, 2, 5, 6, 1, 5, 9])
     assert all(check.balances for check in audit(trial.books, full=True))

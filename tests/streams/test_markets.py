@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 
 from tapeline.books import Books
-from tapeline.drill import trade_differences
+from tapeline.books.operator import REDRIVE
+from tapeline.drill.compare import trade_differences
 from tapeline.testing import Trial
 from tapeline.trades.delivery import write_truth
 from tapeline.trades.lines import line
 from tapeline.trades.markets import named
+from tapeline.trades.own_days import extend_calendar, read_own_days
 from tapeline.trades.reference import make_instruments, read_instruments, write_reference
 from tapeline.trades.simulator import Day, simulate
 from tapeline.watch.audit import audit
 from tapeline.watch.history import why
+from tapeline.watch.quarantine import Filter, Signed, decide, quarantined
 from tests.brokerage import pipeline_with
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -100,6 +103,27 @@ def test_india_pays_two_trade_dates_on_one_day_as_two_settlements(trial: Trial) 
         "IN-T2024-02-19": ("2024-02-20", Decimal("-298.5")),
         "IN-2024-02-19": ("2024-02-19", Decimal("11.5")),  # named by the trade itself
     }
+
+
+def test_a_trade_of_a_year_that_no_calendar_holds_waits_until_days_of_ones_own_do(
+    trial: Trial, tmp_path: Path
+) -> None:
+    trial.feed(
+        raw_trades=[
+            trade("known", "2024-02-16T05:00:00", "XNSE", "100", trade_date="2026-12-30"),
+            trade("later", "2024-02-16T05:00:00", "XNSE", "100", trade_date="2027-01-25"),
+        ]
+    )
+    (waiting,) = quarantined(trial.books, Filter(reason="the calendar has a settlement"))
+    assert (waiting["table"], waiting["key"]) == ("enriched_trades", "later")
+    (tmp_path / "days.csv").write_text("day,what\n2027-01-26,no session\n")
+    own = read_own_days(tmp_path / "days.csv")
+    extend_calendar(tmp_path / "reference" / "settlement_calendar.csv", named("IN")[0], own)
+    decide(trial.books, REDRIVE, [waiting], Signed(datetime.now(UTC), "ann"))
+    trial.flow.advance()
+    assert quarantined(trial.books, Filter()) == []
+    due = {r["settlement_id"]: str(r["settles_on"]) for r in trial.read("due")}
+    assert due == {"IN-T2026-12-30": "2026-12-31", "IN-T2027-01-25": "2027-01-27"}
 
 
 def test_europes_last_two_day_trade_and_first_one_day_trade_settle_together(trial: Trial) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tapeline.books import Books
-from tapeline.drill import trade_differences
+from tapeline.drill.compare import trade_differences
 from tapeline.plan import load_pipeline, resolve
 from tapeline.settings import load_settings
 from tapeline.trades.delivery import write_truth

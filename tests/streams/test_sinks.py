@@ -53,8 +53,8 @@ from tapeline.settings import (
 )
 from tapeline.testing import Trial
 from tapeline.watch.housekeeping import tidy
+from tests.cluster import PASSWORD, VARIABLE, Cluster
 from tests.kafka import consumed
-from tests.secure_kafka import PASSWORD, VARIABLE, SecureBroker
 
 Make = Callable[..., str]
 Record = dict[str, Any]
@@ -376,21 +376,21 @@ def test_a_message_carries_its_key_and_headers(shop: Shop, broker: Broker, topic
 
 
 def test_changes_leave_over_sasl_and_tls_with_no_more_rights_than_they_need(
-    shop: Shop, secured: SecureBroker, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = sink_of_changes(shop.pipeline(), Kafka("secured-changes"), "secured")
     for name in ("secured-changes", "tapeline.orders.delivered"):
-        secured.broker.make_topic(name, 1)
+        cluster.broker.make_topic(name, 1)
     monkeypatch.setenv(VARIABLE, PASSWORD)
-    secured.allow("secured-changes", AclOperation.WRITE)
-    secured.allow("tapeline.orders.delivered", AclOperation.WRITE, AclOperation.READ)
-    for allow in (secured.allow_group, secured.allow_transactions):
+    cluster.allow("secured-changes", AclOperation.WRITE)
+    cluster.allow("tapeline.orders.delivered", AclOperation.WRITE, AclOperation.READ)
+    for allow in (cluster.allow_group, cluster.allow_transactions):
         with pytest.raises(OperationError, match=r"^ACL: .*authorization failed") as error:
-            send_all(shop.delivering(pipeline, kafka=secured.settings()))
+            send_all(shop.delivering(pipeline, kafka=cluster.settings()))
         assert PASSWORD not in str(error.value)
         allow("tapeline.orders.secured")
-    send_all(shop.delivering(pipeline, kafka=secured.settings()))
-    assert messages(secured.broker, "secured-changes") == shop.oracle.changes
+    send_all(shop.delivering(pipeline, kafka=cluster.settings()))
+    assert messages(cluster.broker, "secured-changes") == shop.oracle.changes
 
 
 def test_the_older_of_two_processes_is_fenced_and_says_so(
@@ -507,28 +507,23 @@ def test_killed_at_random_again_and_again_every_change_is_sent_once(
 
 
 @pytest.mark.slow
-def test_a_broker_that_goes_and_comes_back_gets_everything_once(shop: Shop, tmp_path: Path) -> None:
-    own = Broker(tmp_path / "broker")
+def test_a_broker_that_goes_and_comes_back_gets_everything_once(shop: Shop, own: Broker) -> None:
+    own.make_topic("notices", 1)
+    slow = SinkSettings(rows_per_delivery=1, answer_seconds=3)
+    pipeline = sink_of_changes(shop.pipeline(), Kafka("notices"))
+    delivering = shop.delivering(pipeline, kafka=kafka(own), sinks=slow)
+    one = delivering.deliverers[0]
+    for _ in range(4):
+        one.advance(BATCHES)
+    own.stop()
+    delivering.start()
+    wait_for(lambda: "KAFKA" in str(delivering.facts()["notices"]["problem"]))
+    assert delivering.facts()["notices"]["lag_batches"] > 0
     own.start()
-    try:
-        own.make_topic("notices", 1)
-        slow = SinkSettings(rows_per_delivery=1, answer_seconds=3)
-        pipeline = sink_of_changes(shop.pipeline(), Kafka("notices"))
-        delivering = shop.delivering(pipeline, kafka=kafka(own), sinks=slow)
-        one = delivering.deliverers[0]
-        for _ in range(4):
-            one.advance(BATCHES)
-        own.stop()
-        delivering.start()
-        wait_for(lambda: "KAFKA" in str(delivering.facts()["notices"]["problem"]))
-        assert delivering.facts()["notices"]["lag_batches"] > 0
-        own.start()
-        wait_for(lambda: delivering.facts()["notices"]["lag_batches"] == 0)
-        delivering.end()
-        delivering.close()
-        assert messages(own, "notices") == shop.oracle.changes
-    finally:
-        own.stop()
+    wait_for(lambda: delivering.facts()["notices"]["lag_batches"] == 0)
+    delivering.end()
+    delivering.close()
+    assert messages(own, "notices") == shop.oracle.changes
 
 
 @pytest.mark.parametrize("form", ["json", "csv", "parquet"])

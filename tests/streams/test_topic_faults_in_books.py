@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,20 +11,15 @@ from confluent_kafka import Producer
 from fastapi.responses import Response
 from typer.testing import CliRunner
 
-from tapeline.books import Books
 from tapeline.broker import Broker
 from tapeline.cli import app
-from tapeline.plan import load_pipeline, resolve
-from tapeline.run.runner import Runner
 from tapeline.serve.feed import Feed
 from tapeline.serve.metrics import metrics_of
-from tapeline.settings import FlowSettings, IntakeSettings, KafkaSettings, Settings
+from tapeline.settings import FlowSettings, IntakeSettings
 from tapeline.watch.quarantine import Filter, quarantined
 from tests.connectors.test_topic_faults import remove_before
 from tests.kafka import produced
-from tests.streams.test_topics_to_books import FILE, expected, found, order, wait_for
-
-Make = Callable[..., str]
+from tests.orders import Make, expected, found, kafka_of, live, order, orders, wait_for
 
 
 def test_what_a_cluster_lost_repeated_or_garbled_is_named_in_the_books(
@@ -34,15 +27,11 @@ def test_what_a_cluster_lost_repeated_or_garbled_is_named_in_the_books(
 ) -> None:
     """Faults 51, 56 and 59."""
     name = topic(1)
-    (tmp_path / "pipeline.py").write_text(FILE.format(topic=name))
-    plan = resolve(load_pipeline("pipeline.py", Settings(project=tmp_path)))
-    settings = Settings(
-        project=tmp_path,
-        root=tmp_path / "tapeline-data",
-        intake=IntakeSettings(record_bytes=800_000),
-        kafka=KafkaSettings(brokers=broker.bootstrap_servers, on_loss="go_on"),
-    )
-    books = Books(plan, settings.home("orders"))
+    here = orders(
+        name, tmp_path, kafka_of(broker, on_loss="go_on"),
+        root=tmp_path / "tapeline-data", intake=IntakeSettings(record_bytes=800_000),
+    )  # fmt: skip
+    books = here.books
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for value in (order(1), order(2), order(2)):  # 56: a producer that sent twice
         producer.produce(name, value)  # 59: and none of them has a key
@@ -50,7 +39,7 @@ def test_what_a_cluster_lost_repeated_or_garbled_is_named_in_the_books(
     producer.produce(name, b"x" * 900_000)
     producer.produce(name, Random(1).randbytes(100))
     assert producer.flush(60) == 0
-    with Runner(plan, settings, session=spark) as runner:
+    with here.runner(spark) as runner:
         runner.run_once()
         assert found(books) == expected(range(1, 3))
         verdicts = books.totals()["orders"]["verdicts"]
@@ -62,7 +51,7 @@ def test_what_a_cluster_lost_repeated_or_garbled_is_named_in_the_books(
     before = books.cut().batch
     produced(broker, name, [order(3), order(4)])  # offsets 6 and 7
     remove_before(broker, name, 8)
-    with Runner(plan, settings, session=spark) as runner:
+    with here.runner(spark) as runner:
         runner.run_once()
         assert books.cut().batch == before + 1  # the act is in the chain of commits
         produced(broker, name, [order(5)])
@@ -81,63 +70,47 @@ def test_status_and_metrics_say_how_far_each_partition_is_behind(
     broker: Broker, topic: Make, tmp_path: Path, spark: Any
 ) -> None:
     name = topic(2)
-    (tmp_path / "pipeline.py").write_text(FILE.format(topic=name))
-    plan = resolve(load_pipeline("pipeline.py", Settings(project=tmp_path)))
-    kafka = KafkaSettings(brokers=broker.bootstrap_servers)
-    settings = Settings(project=tmp_path, root=tmp_path / "tapeline-data", kafka=kafka)
-    books = Books(plan, settings.home("orders"))
+    here = orders(name, tmp_path, broker, root=tmp_path / "tapeline-data")
+    books = here.books
     where = ["pipeline.py", "--project", str(tmp_path)]
 
     def partitions() -> dict[str, dict[str, Any]]:
         facts = json.loads(CliRunner().invoke(app, ["status", *where, "--json"]).output)
         return facts.get("sources", {}).get("raw", {}).get("partitions", {})
 
-    with Runner(plan, settings, session=spark) as runner:
-        thread = threading.Thread(target=runner.run)
-        thread.start()
-        try:
-            produced(broker, name, map(order, range(20)))
-            wait_for(lambda: found(books) == expected(range(20)))
-            wait_for(lambda: {p["lag_records"] for p in partitions().values()} == {0})
-            assert sorted(partitions()) == [f"{name}/0", f"{name}/1"]
-            assert CliRunner().invoke(app, ["pause", *where]).exit_code == 0
-            produced(broker, name, map(order, range(20, 50)))
-            wait_for(lambda: sum(p["lag_records"] for p in partitions().values()) == 30)
-            wait_for(lambda: max(p["lag_seconds"] for p in partitions().values()) > 0)
-            assert "behind, the oldest by" in CliRunner().invoke(app, ["status", *where]).output
-            scraped: Response = metrics_of(books, Feed(books, 1))
-            text = bytes(scraped.body).decode()
-            assert f'tapeline_partition_lag_seconds{{partition="{name}/0",source="raw"}}' in text
-            assert CliRunner().invoke(app, ["resume", *where]).exit_code == 0
-            wait_for(lambda: found(books) == expected(range(50)))
-            wait_for(lambda: {p["lag_records"] for p in partitions().values()} == {0})
-            assert {p["catch_up_seconds"] for p in partitions().values()} == {0.0}
-        finally:
-            runner.stop()
-            thread.join()
+    with here.runner(spark) as runner, live(runner):
+        produced(broker, name, map(order, range(20)))
+        wait_for(lambda: found(books) == expected(range(20)))
+        wait_for(lambda: {p["lag_records"] for p in partitions().values()} == {0})
+        assert sorted(partitions()) == [f"{name}/0", f"{name}/1"]
+        assert CliRunner().invoke(app, ["pause", *where]).exit_code == 0
+        produced(broker, name, map(order, range(20, 50)))
+        wait_for(lambda: sum(p["lag_records"] for p in partitions().values()) == 30)
+        wait_for(lambda: max(p["lag_seconds"] for p in partitions().values()) > 0)
+        assert "behind, the oldest by" in CliRunner().invoke(app, ["status", *where]).output
+        scraped: Response = metrics_of(books, Feed(books, 1))
+        text = bytes(scraped.body).decode()
+        assert f'tapeline_partition_lag_seconds{{partition="{name}/0",source="raw"}}' in text
+        assert CliRunner().invoke(app, ["resume", *where]).exit_code == 0
+        wait_for(lambda: found(books) == expected(range(50)))
+        wait_for(lambda: {p["lag_records"] for p in partitions().values()} == {0})
+        assert {p["catch_up_seconds"] for p in partitions().values()} == {0.0}
 
 
 def test_batches_become_as_small_as_their_time_asks_for(
     broker: Broker, topic: Make, tmp_path: Path, spark: Any
 ) -> None:
     name = topic(1)
-    (tmp_path / "pipeline.py").write_text(FILE.format(topic=name))
-    plan = resolve(load_pipeline("pipeline.py", Settings(project=tmp_path)))
-    settings = Settings(
-        project=tmp_path,
-        root=tmp_path / "tapeline-data",
-        flow=FlowSettings(records_per_batch=4_000, target_batch_seconds=0.001),
-        kafka=KafkaSettings(brokers=broker.bootstrap_servers),
-    )
-    books = Books(plan, settings.home("orders"))
-    with Runner(plan, settings, session=spark) as runner:
+    limits = FlowSettings(records_per_batch=4_000, target_batch_seconds=0.001)
+    here = orders(name, tmp_path, broker, flow=limits)
+    with here.runner(spark) as runner:
         sizes = []
         for first in range(0, 12_000, 4_000):
             produced(broker, name, map(order, range(first, first + 4_000)))
             sizes += [batch.records for batch in runner.run_once()]
         assert runner.flow.room.records == 1_000
-        status = json.loads(books.layout.status.read_text())
+        status = json.loads(here.books.layout.status.read_text())
         assert status["batch_limit_records"] == 1_000
     assert max(sizes) <= 4_000
     assert max(sizes[-3:]) <= 1_000
-    assert found(books) == expected(range(12_000))
+    assert found(here.books) == expected(range(12_000))

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 
 from tapeline.broker import Broker
 from tests.kafka import consumed, produced
-from tests.streams.test_topics_to_books import FILE, expected, order
-
-SINK = """
-
-from tapeline import Changes
-
-
-@pipeline.sink(Kafka("{topic}"))
-def changes(totals: Changes) -> Changes:
-    return totals
-"""
+from tests.orders import (
+    expected,
+    killed_at_the_end,
+    order,
+    plan_of,
+    refuse_other_changes,
+    run_to_the_end,
+)
 
 
 @pytest.mark.slow
@@ -36,40 +26,18 @@ def test_flow_and_deliverer_killed_at_random_every_change_is_sent_once(
     broker: Broker, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     incoming, outgoing, chance = topic(3), topic(1), Random(8)
-    text = FILE.replace('Pipeline("orders")', 'Pipeline("relay")').format(topic=incoming)
-    (tmp_path / "pipeline.py").write_text(text + SINK.format(topic=outgoing))
-    jars = str(Path(__file__).parents[2] / ".jars")
-    settings = {"TAPELINE_KAFKA_BROKERS": broker.bootstrap_servers, "TAPELINE_JARS": jars}
-    environment = {**os.environ, **settings}
-    command = [sys.executable, "-m", "tapeline", "run", "pipeline.py"]
+    plan_of(incoming, tmp_path, sink=outgoing, name="relay")
     sent = 0
     for _ in range(4):
-        child = subprocess.Popen(
-            command, cwd=tmp_path, env=environment, start_new_session=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        before = len(consumed(broker, outgoing)[0])
-        deadline = time.monotonic() + 120
-        # Killed when it has delivered something, and a random while after.
-        while len(consumed(broker, outgoing)[0]) == before:
-            assert time.monotonic() < deadline, "nothing was delivered"
-            produced(broker, incoming, map(order, range(sent, sent + 20)))
-            sent += 20
-            time.sleep(0.1)
-        time.sleep(chance.random())
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
-    done = subprocess.run(
-        [*command, "--once"], cwd=tmp_path, env=environment, capture_output=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    by_item: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for value in consumed(broker, outgoing)[0]:
-        one = json.loads(value)
-        by_item[one["item"]].append(one)
-    for item, (amount, count) in expected(range(sent)).items():
-        steps = by_item[item]
-        # Each change begins where the one before ended: none is missing, none came twice.
-        assert [one["_old"] for one in steps] == [None, *(one["_new"] for one in steps[:-1])]
-        assert steps[-1]["_new"] == {"amount": amount, "n": count}
-        assert len({one["_batch"] for one in steps}) == len(steps)
+        with killed_at_the_end(tmp_path, broker):
+            before = len(consumed(broker, outgoing)[0])
+            deadline = time.monotonic() + 120
+            # Killed when it has delivered something, and a random while after.
+            while len(consumed(broker, outgoing)[0]) == before:
+                assert time.monotonic() < deadline, "nothing was delivered"
+                produced(broker, incoming, map(order, range(sent, sent + 20)))
+                sent += 20
+                time.sleep(0.1)
+            time.sleep(chance.random())
+    run_to_the_end(tmp_path, broker)
+    refuse_other_changes(consumed(broker, outgoing)[0], expected(range(sent)))

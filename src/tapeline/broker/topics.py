@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import socket
+import time
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
@@ -15,6 +16,7 @@ from tapeline.errors import OperationError
 
 CONNECT_SECONDS = 1.0
 MAKE_SECONDS = 30.0
+PAUSE_SECONDS = 0.02
 NAME = re.compile(r"(?!__|\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 MAX_PARTITIONS = 1_000
 # The client's own log would tell every attempt to reach a broker that is starting.
@@ -64,7 +66,20 @@ def make(address: str, name: str, partitions: int) -> bool:
             raise OperationError(f"topic '{name}': {error.args[0].str()}.") from None
         _refuse_other(address, name, partitions)
         return False
+    _wait_until_known(client, name, partitions)
     return True
+
+
+def _wait_until_known(client: AdminClient, name: str, partitions: int) -> None:
+    """A broker hears of a topic, and leads it, a moment after it is made."""
+    deadline = time.monotonic() + MAKE_SECONDS
+    while time.monotonic() < deadline:
+        known = client.list_topics(timeout=MAKE_SECONDS).topics.get(name)
+        found = list(known.partitions.values()) if known else []
+        if len(found) == partitions and all(one.leader >= 0 for one in found):
+            return
+        time.sleep(PAUSE_SECONDS)
+    raise OperationError(f"topic '{name}' is made, but nobody leads it. See logs/server.log.")
 
 
 def _refuse_other(address: str, name: str, partitions: int) -> None:

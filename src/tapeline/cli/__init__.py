@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from tapeline.cli import broker, keeping, pulling, quarantine, reading, running, sql, trying
+from tapeline.cli import (
+    broker,
+    calendars,
+    keeping,
+    pulling,
+    quarantine,
+    reading,
+    running,
+    sql,
+    trying,
+)
 from tapeline.cli.options import err
 from tapeline.errors import OperationError, TapelineError
 
@@ -20,6 +30,7 @@ for part in (running.app, pulling.app, reading.app, sql.app, keeping.app):
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(broker.app, name="broker")
 app.add_typer(trying.app)
+app.add_typer(calendars.app)
 
 
 def _say_version(wanted: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,19 +14,8 @@ from rich.table import Table as RichTable
 
 from tapeline.books import Books
 from tapeline.books.operator import DISMISS, REDRIVE, Act
-from tapeline.cli.options import (
-    DEFAULT_TARGET,
-    AsJson,
-    Note,
-    Project,
-    Root,
-    TargetOption,
-    Who,
-    books_of,
-    load,
-    out,
-    print_json,
-)
+from tapeline.cli.groups import Place, grouped
+from tapeline.cli.options import AsJson, Note, Who, out, print_json
 from tapeline.declare.duration import parse_moment
 from tapeline.show import plain, readable
 from tapeline.watch.quarantine import Filter, Signed, decide, quarantined
@@ -35,32 +26,52 @@ app = typer.Typer(
 )
 SHOWN_BYTES = 80
 
-Table_ = Annotated[str | None, typer.Option("--table", help="Only this table's.")]
-Reason = Annotated[str | None, typer.Option(help="Only with this in one of the reasons.")]
-Source = Annotated[str | None, typer.Option(help="Only from this source.")]
-Since = Annotated[str | None, typer.Option(help="Only those published since then.")]
-Positions = Annotated[
-    list[str] | None, typer.Argument(help="Positions as listed, e.g. raw_trades:12:345.")
-]
-Everything = Annotated[bool, typer.Option("--all", help="All that lie in quarantine.")]
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which records in quarantine."""
+
+    table: Annotated[str | None, typer.Option(help="Only this table's.")] = None
+    reason: Annotated[str | None, typer.Option(help="Only with this in one of the reasons.")] = None
+    source: Annotated[str | None, typer.Option(help="Only from this source.")] = None
+    since: Annotated[str | None, typer.Option(help="Only those published since then.")] = None
+
+    def filter(self, positions: Sequence[str] = ()) -> Filter:
+        since = parse_moment(self.since) if self.since else None
+        return Filter(self.table, self.reason, self.source, since, positions)
+
+
+@dataclass(frozen=True)
+class Decided(Wanted):
+    """Which records somebody decides about; nothing said does not mean everything."""
+
+    positions: Annotated[
+        list[str] | None, typer.Argument(help="Positions as listed, e.g. raw_trades:12:345.")
+    ] = None
+    everything: Annotated[bool, typer.Option("--all", help="All that lie in quarantine.")] = False
+    who: Who = None
+    note: Note = ""
+
+    def rows(self, books: Books) -> list[dict[str, Any]]:
+        chosen = self.filter(self.positions or ())
+        if chosen == Filter() and not self.everything:
+            raise typer.BadParameter("name positions, a filter, or --all")
+        return quarantined(books, chosen)
+
+    def signed(self) -> Signed:
+        return Signed(datetime.now(UTC), self.who, self.note)
 
 
 @app.command("list")
+@grouped
 def quarantine_list(
-    table: Table_ = None,
-    reason: Reason = None,
-    source: Source = None,
-    since: Since = None,
+    wanted: Wanted,
+    place: Place,
     limit: Annotated[int, typer.Option(help="At most so many rows.")] = 100,
-    pipeline: TargetOption = DEFAULT_TARGET,
-    project: Project = Path(),
-    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """The records in quarantine, newest first, with their reasons."""
-    books = books_of(pipeline, project, root)
-    chosen = Filter(table, reason, source, parse_moment(since) if since else None)
-    rows = quarantined(books, chosen)
+    rows = quarantined(place.books(), wanted.filter())
     if as_json:
         print_json([plain(row) for row in rows[:limit]])
         return
@@ -68,22 +79,21 @@ def quarantine_list(
     for row in rows[:limit]:
         record = readable(row["record"] or b"")[:SHOWN_BYTES]
         cells = [row["position"], row["table"], "; ".join(row["reasons"]), str(row["key"] or "")]
-        shown.add_row(*map(escape, cells), readable(row["at"]), record)
+        shown.add_row(*map(readable, cells), readable(row["at"]), record)
     out.print(shown if rows else "The quarantine is empty.")
     if len(rows) > limit:
         out.print(f"{len(rows) - limit:,} more: raise --limit, or filter.")
 
 
 @app.command("show")
+@grouped
 def quarantine_show(
     position: Annotated[str, typer.Argument(help="A position as listed.")],
-    pipeline: TargetOption = DEFAULT_TARGET,
-    project: Project = Path(),
-    root: Root = None,
+    place: Place,
     as_json: AsJson = False,
 ) -> None:
     """One record: its bytes, its reasons, and what was decided about it."""
-    facts = show_quarantined(books_of(pipeline, project, root), position)
+    facts = show_quarantined(place.books(), position)
     if as_json:
         print_json(plain(facts))
         return
@@ -92,12 +102,12 @@ def quarantine_show(
         out.print(f"{escape(position)}, offset {message['offset']} of {message['topic']}/"
                   f"{message['partition']}, sent {readable(message['timestamp'])}:")  # fmt: skip
         for name, value in [("key", message["key"]), *_pairs(message["headers"])]:
-            out.print(f"{escape(name)}: {readable(value)}", soft_wrap=True)
+            out.print(f"{readable(name)}: {readable(value)}", soft_wrap=True)
     else:
         out.print(f"{escape(position)}, line {facts['line']} of delivery {facts['delivery']}:")
     out.print(readable(facts["record"]), soft_wrap=True)
     for row in facts["quarantined"]:
-        out.print(f"in quarantine of {row['table']}: {escape('; '.join(row['reasons']))}")
+        out.print(f"in quarantine of {row['table']}: {readable('; '.join(row['reasons']))}")
     for act in facts["acts"]:
         said = f"{act['act']} by {act['who']}: {act['note']}"
         out.print(f"{readable(act['at'])} {escape(said)}")
@@ -108,68 +118,37 @@ def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, Any]]:
 
 
 @app.command("redrive")
+@grouped
 def quarantine_redrive(
-    positions: Positions = None,
-    everything: Everything = False,
-    table: Table_ = None,
-    reason: Reason = None,
-    source: Source = None,
-    since: Since = None,
+    decided: Decided,
+    place: Place,
     record: Annotated[
         Path | None, typer.Option(help="A file with the corrected record, for one position.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")
     ] = False,
-    who: Who = None,
-    note: Note = "",
-    pipeline: TargetOption = DEFAULT_TARGET,
-    project: Project = Path(),
-    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Send records through their table again: after a fixed rule, reference or record."""
-    found, settings = load(pipeline, project, root)
+    found, settings = place.load()
     books = Books(found, settings.home(found.name))
-    chosen = Filter(table, reason, source, parse_moment(since) if since else None, positions or ())
-    rows = _chosen(books, chosen, everything)
+    rows = decided.rows(books)
     content = record.read_bytes().rstrip(b"\r\n") if record else None
     if dry_run:
         from tapeline.run.rehearsal import rehearse
 
         _tell_rehearsal(rehearse(found, settings, books, rows, content), as_json)
         return
-    acts = decide(books, REDRIVE, rows, Signed(datetime.now(UTC), who, note), content)
-    _tell_acts(acts, as_json)
+    _tell_acts(decide(books, REDRIVE, rows, decided.signed(), content), as_json)
 
 
 @app.command("dismiss")
-def quarantine_dismiss(
-    positions: Positions = None,
-    everything: Everything = False,
-    table: Table_ = None,
-    reason: Reason = None,
-    source: Source = None,
-    since: Since = None,
-    who: Who = None,
-    note: Note = "",
-    pipeline: TargetOption = DEFAULT_TARGET,
-    project: Project = Path(),
-    root: Root = None,
-    as_json: AsJson = False,
-) -> None:
+@grouped
+def quarantine_dismiss(decided: Decided, place: Place, as_json: AsJson = False) -> None:
     """Decide that records shall never count; they stay in the register, as dismissed."""
-    books = books_of(pipeline, project, root)
-    chosen = Filter(table, reason, source, parse_moment(since) if since else None, positions or ())
-    rows = _chosen(books, chosen, everything)
-    _tell_acts(decide(books, DISMISS, rows, Signed(datetime.now(UTC), who, note)), as_json)
-
-
-def _chosen(books: Books, chosen: Filter, everything: bool) -> list[dict[str, Any]]:
-    """What somebody means; nothing said does not mean everything."""
-    if chosen == Filter() and not everything:
-        raise typer.BadParameter("name positions, a filter, or --all")
-    return quarantined(books, chosen)
+    books = place.books()
+    _tell_acts(decide(books, DISMISS, decided.rows(books), decided.signed()), as_json)
 
 
 def _tell_acts(acts: list[Act], as_json: bool) -> None:
@@ -188,7 +167,7 @@ def _tell_rehearsal(found: dict[str, Any], as_json: bool) -> None:
     shown = RichTable("position", "table", "would be", "reasons")
     for row in found["records"]:
         cells = [row["position"], row["table"], row["verdict"], "; ".join(row["reasons"])]
-        shown.add_row(*map(escape, cells))
+        shown.add_row(*map(readable, cells))
     out.print(shown if found["records"] else "Nothing in quarantine matches.")
     for change in found["changes"]:
         out.print(escape(f"{change['summary']}: {change['change']}"), soft_wrap=True)

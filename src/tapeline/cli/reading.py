@@ -26,7 +26,6 @@ from tapeline.cli.options import (
     print_json,
     print_rows,
 )
-from tapeline.connect import Kafka
 from tapeline.declare.duration import parse_moment
 from tapeline.run.sinks.standing import alerts
 from tapeline.show import plain, readable, write_file
@@ -34,6 +33,7 @@ from tapeline.watch.audit import audit as run_audit
 from tapeline.watch.history import changes, why
 
 app = typer.Typer()
+SHOWN_CHARACTERS = 80
 
 
 @app.command()
@@ -123,12 +123,29 @@ def why_command(
             f"{change or 'no change'} -> {value}"
         )
         for one in revision.records:
-            source = books.plan.pipeline.sources.get(one["source"])
-            topics = source is not None and isinstance(source.connector, Kafka)
-            place = "offset" if topics else "line"
-            where = f"{one['source']} {one.get('delivery')} {place} {one.get('line')}"
             sign = "+" if one["sign"] > 0 else "-"
-            out.print(f"  {sign} {escape(str(one['record']))} ({escape(where)})")
+            record = readable(one["record"] or "a record without a key")
+            out.print(f"  {sign} {record} ({origin(one)})", soft_wrap=True)
+
+
+def origin(record: dict[str, Any]) -> str:
+    """Where a record came from, and what came with it; whoever sent it is not trusted."""
+    message = record.get("message")
+    if message is None:
+        return readable(f"{record['source']} {record.get('delivery')} line {record.get('line')}")
+    place = f"{message['topic']}/{message['partition']} offset {message['offset']}"
+    beside = [("header " + one["name"], one["value"]) for one in message["headers"] or []]
+    shown = [
+        f"{readable(name)}: {readable(_cut(value))}"
+        for name, value in [("key", message["key"]), *beside]
+        if value is not None
+    ]
+    return ", ".join([f"{record['source']} {readable(place)}", *shown])
+
+
+def _cut(value: bytes) -> str:
+    text = str(plain(value))
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
 @app.command("changes")

@@ -29,6 +29,7 @@ from tapeline.declare.duration import parse_duration
 from tapeline.plan.graph import view_inputs
 from tapeline.run.control import paused
 from tapeline.show import as_words
+from tapeline.watch.pulls import read_pulls, words_of
 from tapeline.watch.sizes import sizes_of
 from tapeline.watch.status import read_status
 
@@ -149,8 +150,8 @@ def status(
     facts = read_status(books.layout.status) or {"running": False, "batch": cut.batch}
     facts["paused"] = paused(books.layout)  # known at once, before the flow takes notice
     facts["bytes"] = sizes_of(books.layout, datetime.now(UTC))
-    pulling = read_status(books.layout.pull_status)
-    if pulling:
+    pulling = read_pulls(books.layout)
+    if pulling["pulls"]:
         facts["pulling"] = pulling
     facts["totals"] = books.totals()
     if as_json:
@@ -159,13 +160,16 @@ def status(
     table = RichTable("what", "value", title=f"pipeline {books.plan.name}", show_header=False)
     by_partition = {n: one.pop("partitions", {}) for n, one in facts.get("sources", {}).items()}
     for key, value in facts.items():
-        if key not in ("pipeline", "totals") and value not in (None, {}, []):
+        if key not in ("pipeline", "totals", "pulling") and value not in (None, {}, []):
             words = str(value) if key == "pid" else as_words(value)
             table.add_row(key.replace("_", " "), escape(words))
     out.print(table)
     for name, partitions in by_partition.items():
         for partition, lag in partitions.items():
             out.print(f"{name} {partition}: {_lag_words(lag)}", highlight=False)
+    for pull in pulling["pulls"]:
+        words = words_of(pull, pulling["running"])
+        out.print(escape(f"pull {pull['pull']}: {words}"), highlight=False, soft_wrap=True)
     for name, totals in facts["totals"].items():
         verdicts = totals.get("verdicts")
         if verdicts:

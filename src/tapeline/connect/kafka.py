@@ -131,14 +131,15 @@ def client_options(settings: KafkaSettings) -> dict[str, str | int | bool]:
         "ssl.key.location": settings.key_file,
         "sasl.mechanism": settings.sasl_mechanism if settings.username else "",
         "sasl.username": settings.username,
-        "sasl.password": _secret(settings.password_variable),
+        "sasl.password": secret(settings.password_variable, "kafka.password_variable"),
     }
     return {key: value for key, value in said.items() if value}
 
 
-def _secret(variable: str) -> str:
+def secret(variable: str, setting: str) -> str:
+    """What a variable of the environment holds, which a setting names; nothing when none does."""
     if variable and not os.environ.get(variable):
         raise DeclarationError(
-            f"the environment variable {variable}, which kafka.password_variable names, is not set."
+            f"the environment variable {variable}, which {setting} names, is not set."
         )
     return os.environ.get(variable, "") if variable else ""

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -22,7 +23,7 @@ from tapeline.books.durable import make_folder, replace_file, sync
 from tapeline.books.layout import Layout
 from tapeline.errors import OperationError
 from tapeline.run.lock import holder
-from tapeline.run.snapshot import picture, stands_at
+from tapeline.run.snapshot import one_backup, picture, stands_at
 from tapeline.watch.audit import audit
 
 MANIFEST = "manifest.json"
@@ -60,22 +61,32 @@ def back_up(
     """Copy the books into a new folder below `into`, and prove the copy; a run may go on."""
     if into.absolute().is_relative_to(books.layout.home):
         raise OperationError(f"{into} lies within the books: choose another place for backups.")
-    taken = picture(books.layout, archives)
-    partial = into / f".{books.plan.name}-{at:%Y%m%dT%H%M%S}.partial"
-    try:
-        make_folder(partial)
-        files = dict(_copied(taken, partial / BOOKS, progress))
-        batch, link, epoch = stands_at(partial / BOOKS)
-        made = Backup(books.plan.name, batch, link, epoch, at.isoformat(), archives, files)
-        replace_file(partial / MANIFEST, json.dumps(asdict(made)).encode())
-        _prove(Books(books.plan, partial / BOOKS))
-        folder = into / f"{books.plan.name}-{batch:012}-{at:%Y%m%dT%H%M%S}"
-        partial.rename(folder)
-        sync(into)
-    finally:
-        shutil.rmtree(taken, ignore_errors=True)
-        shutil.rmtree(partial, ignore_errors=True)
+    if not books.layout.commits.exists():
+        raise OperationError(f"there are no books in {books.layout.home}: nothing to back up.")
+    with one_backup(books.layout):
+        partial = into / _partial_name(books)
+        shutil.rmtree(partial, ignore_errors=True)  # of a backup that was killed
+        taken = picture(books.layout, archives)
+        try:
+            make_folder(partial)
+            files = dict(_copied(taken, partial / BOOKS, progress))
+            batch, link, epoch = stands_at(partial / BOOKS)
+            made = Backup(books.plan.name, batch, link, epoch, at.isoformat(), archives, files)
+            replace_file(partial / MANIFEST, json.dumps(asdict(made)).encode())
+            _prove(Books(books.plan, partial / BOOKS))
+            folder = into / f"{books.plan.name}-{batch:012}-{at:%Y%m%dT%H%M%S}"
+            partial.rename(folder)
+            sync(into)
+        finally:
+            shutil.rmtree(taken, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
     return folder, made
+
+
+def _partial_name(books: Books) -> str:
+    """A backup at work; the same for the same books of the same machine, so that it is found."""
+    whose = f"{socket.gethostname()}:{books.layout.home.absolute()}"
+    return f".{books.plan.name}-{hashlib.sha256(whose.encode()).hexdigest()[:12]}.partial"
 
 
 def restore(books: Books, backup: Path, progress: Progress) -> Backup:

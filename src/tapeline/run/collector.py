@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 from types import TracebackType
@@ -16,72 +15,22 @@ from typing import Any
 
 from tapeline.books.commits import restored_epoch
 from tapeline.books.layout import Layout
-from tapeline.connect.pulling import LaterError, Reader, reader_of
+from tapeline.connect.pulling import LaterError, reader_of
 from tapeline.declare import Pull
 from tapeline.errors import DeclarationError, TapelineError
 from tapeline.plan import Plan
-from tapeline.run.failpoints import reach
+from tapeline.run.chore import Chore
 from tapeline.run.handover import Handover
 from tapeline.run.intake.disk import hold
 from tapeline.run.supervisor import Supervisor
 from tapeline.settings import Settings
+from tapeline.watch.log import PULL_LOG, Log
 from tapeline.watch.notify import Notifier
 
-FILES_AHEAD = 1_000  # with so many files in the drop folder nothing more is fetched
-AHEAD_SECONDS = 1.0
 JITTER = 0.5  # of a wait, by lot, so that many who wait do not all come at once
 LONGEST_SLEEP_SECONDS = 0.2
 
 Say = Callable[[str], None]
-
-
-@dataclass
-class Chore:
-    """One pull at work: who reads, where it goes, and when it is due."""
-
-    pull: Pull
-    reader: Reader
-    handover: Handover
-    due: float = 0.0
-    caught_up: bool = False
-    asked_at: datetime | None = None
-    behind: int | None = None
-    records: int = 0
-    files: int = 0
-    full: bool = False
-
-    def step(self) -> float | None:
-        """Fetch one page and hand it over; how soon to ask again, None when all has come."""
-        self.handover.finish()
-        self.full = self.handover.files_ahead(FILES_AHEAD) >= FILES_AHEAD
-        if self.full:
-            return AHEAD_SECONDS
-        page = self.reader.page(self.handover.stands.position)
-        reach("pull_fetched")
-        self.handover.deliver(page.lines, page.position)
-        self.records += len(page.lines)
-        self.files += bool(page.lines)
-        self.behind = page.behind
-        self.caught_up = page.again_seconds is None
-        return page.again_seconds
-
-    def facts(self) -> dict[str, Any]:
-        stands = self.handover.stands
-        position = stands.position or {}
-        return {
-            "pull": self.pull.name,
-            "into": self.pull.into,
-            "asks": self.pull.system.asks,
-            "position": position.get("cursor", position.get("after")),
-            "caught_up": self.caught_up,
-            "lag_records": 0 if self.caught_up else self.behind,
-            "drop_folder_full": self.full,
-            "records": self.records,
-            "files": self.files,
-            "records_ever": stands.records,
-            "files_ever": stands.files,
-            "asked_at": self.asked_at and self.asked_at.isoformat(),
-        }
 
 
 class Collector:
@@ -108,6 +57,8 @@ class Collector:
         self._layout = Layout(settings.home(plan.name))
         self._stopped = threading.Event()
         self._resources = ExitStack()
+        self._log = Log(self._layout.log, settings.log, _now, PULL_LOG)
+        self._resources.callback(self._log.close)
         self._notifier = Notifier(settings.notify)
         self._resources.callback(self._notifier.close)
         self._attempts = settings.supervise.attempts
@@ -122,6 +73,7 @@ class Collector:
 
     def run(self, once: bool = False) -> None:
         """Pull until stopped; once: until every system has given what it has, or fails."""
+        self._log.say("started", pulls=",".join(chore.pull.name for chore in self.chores))
         self._write(running=True)
         while not self._stopped.is_set() and (active := self._active(once)):
             for chore in active:
@@ -142,10 +94,14 @@ class Collector:
 
     def facts(self) -> list[dict[str, Any]]:
         """How every pull stands."""
-        return [{**chore.facts(), "incident": self._incident(chore)} for chore in self.chores]
+        return [
+            {**chore.facts(), "next_at": self._next_at(chore), "incident": self._incident(chore)}
+            for chore in self.chores
+        ]
 
     def close(self) -> None:
         self._write(running=False)
+        self._log.say("stopped")
         self._resources.close()
 
     def __enter__(self) -> Collector:
@@ -193,30 +149,39 @@ class Collector:
         return incident.retry_at if incident else 0.0
 
     def _turn(self, chore: Chore) -> None:
-        name = chore.pull.name
-        chore.asked_at = _now()
+        name, before = chore.pull.name, chore.records
         try:
-            again = chore.step()
+            again = chore.step(_now())
         except (TapelineError, OSError) as error:
             self._failed(chore, error)
             return
         if name in self._supervisor.incidents:
             self._say(f"pull '{name}' works again.")
+            self._log.say("works_again", pull=name)
         self._supervisor.works(name)
+        if chore.records > before:
+            self._log.say(
+                "pulled", pull=name, records=chore.records - before, position=chore.position
+            )
         chore.due = self._monotonic() + (self._every_seconds if again is None else again)
 
     def _failed(self, chore: Chore, error: TapelineError | OSError) -> None:
         """Wait longer each time, as long as the system asks for, and a little more by lot."""
         chore.caught_up = False
+        chore.failures += 1
         later = isinstance(error, LaterError | OSError)
         incident = self._supervisor.failed(chore.pull.name, error, forever=later)
         wait = incident.retry_at - self._monotonic()
         wait = max(wait * (1 + JITTER * self._chance.random()), getattr(error, "after_seconds", 0))
         incident.retry_at = self._monotonic() + wait
+        name, attempts = chore.pull.name, incident.attempts
         if incident.given_up:
-            self._say(f"{incident.error} It is given up after {incident.attempts} attempts.")
+            self._say(f"{incident.error} It is given up after {attempts} attempts.")
+            self._log.say("given_up", pull=name, attempts=attempts, error=incident.error)
         else:
-            self._say(f"{incident.error} Attempt {incident.attempts}; the next in {wait:.1f} s.")
+            self._say(f"{incident.error} Attempt {attempts}; the next in {wait:.1f} s.")
+            self._log.say("failed", pull=name, attempts=attempts, next_seconds=round(wait, 1),
+                          error=incident.error)  # fmt: skip
 
     def _is_done(self, chore: Chore) -> bool:
         """Once: all has come, or it cannot go on."""
@@ -228,6 +193,13 @@ class Collector:
     def _has_given_up(self, chore: Chore) -> bool:
         incident = self._supervisor.incidents.get(chore.pull.name)
         return incident is not None and incident.given_up
+
+    def _next_at(self, chore: Chore) -> str | None:
+        """When it is tried next; never, when it is given up."""
+        if self._has_given_up(chore):
+            return None
+        seconds = max(chore.due, self._retry_at(chore)) - self._monotonic()
+        return (_now() + timedelta(seconds=max(seconds, 0.0))).isoformat()
 
     def _incident(self, chore: Chore) -> dict[str, Any] | None:
         incident = self._supervisor.incidents.get(chore.pull.name)

@@ -109,8 +109,10 @@ class Ingest:
         """Whether Spark can read its own notes; a torn one would stop every start."""
         if not (self._checkpoint / OWNER).exists():
             return False
-        if not (self._checkpoint / "offsets").exists():
-            return True  # nothing was noted yet
+        if not any((self._checkpoint / "offsets").glob("[0-9]*")):
+            # Nothing was noted yet. Spark refuses to begin where a kill left a half-written note.
+            logs = (self._checkpoint / log for log in ("offsets", "commits", "state"))
+            return not any(path.is_file() for log in logs for path in log.rglob("*"))
         try:
             json.loads((self._checkpoint / "metadata").read_text())
             for log in ("offsets", "commits", "sources/0"):

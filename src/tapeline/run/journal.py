@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tapeline.books.query import connect
 from tapeline.books.schemas import JOURNAL, POSITION, with_columns
 from tapeline.errors import TapelineBug
-from tapeline.run.register import Given
+from tapeline.run.judging import Given
 from tapeline.run.steps import CARRIED, SummaryStep
 
 # For so few rows DuckDB takes longer to plan the query than Arrow to add them up.

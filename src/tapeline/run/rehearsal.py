@@ -14,8 +14,8 @@ from tapeline.books.schemas import JOURNAL
 from tapeline.plan import Plan
 from tapeline.run.flow import Flow
 from tapeline.run.journal import Posted
+from tapeline.run.judging import Judged
 from tapeline.run.lock import WriterLock
-from tapeline.run.register import Judged
 from tapeline.run.session import build_session
 from tapeline.run.tape import Tape
 from tapeline.settings import Settings

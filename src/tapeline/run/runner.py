@@ -8,21 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from tapeline.books import Layout
-from tapeline.books.fold import write_balances
-from tapeline.errors import OperationError, TapelineError
+from tapeline.errors import TapelineError
 from tapeline.plan import Plan
 from tapeline.run.control import paused, refuse_paused
 from tapeline.run.flow import Flow, Published
 from tapeline.run.ingest import Ingest
 from tapeline.run.lock import WriterLock
+from tapeline.run.queries import Queries, Then, part_of
 from tapeline.run.schedule import Ticks
 from tapeline.run.session import build_session
 from tapeline.run.sinks import Delivering
@@ -30,11 +27,10 @@ from tapeline.run.snapshot import answer_all
 from tapeline.run.supervisor import Supervisor
 from tapeline.run.taking import Taking
 from tapeline.run.tape import Tape, TapeBatch
+from tapeline.run.upkeep import Upkeep
 from tapeline.settings import Settings
-from tapeline.watch.housekeeping import kept_for, remove_archived, tidy
-from tapeline.watch.log import Log
-from tapeline.watch.notify import Notifier
-from tapeline.watch.status import StatusFile
+from tapeline.watch.housekeeping import kept_for
+from tapeline.watch.reports import Reports
 
 PAUSE_SECONDS = 0.05
 FLOW = "the flow"
@@ -64,7 +60,6 @@ class Runner:
         self._working = threading.RLock()
         self._given_session = session
         self._failed: TapelineError | None = None
-        self._ended: dict[str, StreamingQuery] = {}
         try:
             self._open(session or build_session(settings, plan.name))
         except BaseException:
@@ -89,20 +84,20 @@ class Runner:
             )
             for name, tape in self.tapes.items()
         }
-        self.status = StatusFile(self.layout.status, self._clock())
-        self._kept_house = self.flow.published_batch
-        self._notifier = Notifier(self.settings.notify)
+        self._upkeep = Upkeep(self.flow, self._keep_archive, self._clock)
+        self._reports = Reports(self.layout, self.settings, self._clock)
         self.supervisor = Supervisor(
-            self.plan.name, self.settings.supervise, self._tell, self._clock
+            self.plan.name, self.settings.supervise, self._reports.tell, self._clock
         )
+        status = self._reports.status
         self.taking = Taking(
-            self.plan, self.settings, self.flow, self.supervisor, self.status, self._clock
+            self.plan, self.settings, self.flow, self.supervisor, status, self._clock
         )
         self.delivering = Delivering(
             self.plan, self.settings, self.supervisor, lambda: self.flow.published_batch
         )
-        self.log = Log(self._log_folder(), self.settings.log, self._clock)
-        self.log.say("started", pipeline=self.plan.name, batch=self.flow.published_batch)
+        batch = self.flow.published_batch
+        self._reports.log.say("started", pipeline=self.plan.name, batch=batch)
 
     def __enter__(self) -> Runner:
         return self
@@ -117,9 +112,7 @@ class Runner:
         self.flow.close()
         self.taking.close()
         self.delivering.close()
-        self._notifier.close()
-        self.log.say("stopped", batch=self.flow.published_batch)
-        self.log.close()
+        self._reports.close(self.flow.published_batch)
         self._lock.release()
         if self._given_session is None:
             self.session.stop()
@@ -147,15 +140,12 @@ class Runner:
         done: list[Published] = []
         taking = threading.Thread(target=self.taking.take_all, args=(self._stop,), daemon=True)
         taking.start()
-        queries: list[StreamingQuery] = []
+        queries = self._queries(lambda name: partial(self.flow.offer, name))
         try:
-            for name, ingest in self.ingests.items():
-                queries.append(ingest.start(partial(self.flow.offer, name)))
+            queries.start()
             while not self._stop.is_set() and (taking.is_alive() or self._on_the_way()):
                 answer_all(self.layout, self._still)
-                for query in queries:
-                    if not query.isActive:
-                        raise _end_of(query)
+                queries.refuse_ended()
                 if not self.flow.waiting:
                     time.sleep(PAUSE_SECONDS)
                 done += self._advance()
@@ -163,8 +153,7 @@ class Runner:
             asked = self._stop.is_set()
             self._stop.set()
             taking.join()
-            for query in queries:
-                query.stop()
+            queries.stop()
             if not asked:
                 self._stop.clear()
             self.taking.settle()
@@ -182,7 +171,9 @@ class Runner:
         # In this order: what leaves one place meanwhile is seen in the next.
         return (
             self.taking.ahead()
-            or any(t.last_batch > self.flow.position[name] for name, t in self.tapes.items())
+            or any(
+                t.last_batch > self.flow.backlog.position[name] for name, t in self.tapes.items()
+            )
             or bool(self.flow.waiting)
         )
 
@@ -193,13 +184,12 @@ class Runner:
         self.delivering.start()
         deadline = time.monotonic() + seconds if seconds else None
         ticks = Ticks.starting(every, self._clock()) if every else None
-        queries: dict[str, StreamingQuery] = {}
+        queries = self._queries(lambda name: self._on_tape(name, ticks is None))
         try:
             if ticks is None:
                 # What a killed process was at work on comes first, before Spark starts the queries.
                 self._guarded_advance(limit=1)
-            for name, ingest in self.ingests.items():
-                queries[name] = ingest.start(self._on_tape(name, ticks is None))
+            queries.start()
             if ticks is None:
                 self._guarded_advance()
             while not self._stop.is_set() and (deadline is None or time.monotonic() < deadline):
@@ -210,28 +200,23 @@ class Runner:
             intake.join()
             # Between batches: stopping a query interrupts the Spark jobs of the one at work.
             with self._working:
-                for query in queries.values():
-                    query.stop()
+                queries.stop()
             self.delivering.end()
             self.taking.settle()
             self._say(running=False)
+        if self.taking.failure is not None:
+            raise self.taking.failure
 
-    def _turn(self, queries: dict[str, StreamingQuery], ticks: Ticks | None) -> None:
-        for name, query in queries.items():
-            if not query.isActive:
-                self._restart(name, queries, ticks is None)
-            elif (
-                self.ingests[name].batches
-                > self.settings.housekeeping.roll_checkpoint_every_batches
-            ):
-                query.processAllAvailable()
-                query.stop()
-                self.ingests[name].roll()
-                queries[name] = self.ingests[name].start(self._on_tape(name, ticks is None))
+    def _queries(self, then: Callable[[str], Then]) -> Queries:
+        every = self.settings.housekeeping.roll_checkpoint_every_batches
+        return Queries(self.ingests, self.supervisor, every, then)
+
+    def _turn(self, queries: Queries, ticks: Ticks | None) -> None:
+        queries.look_after()
         if ticks is not None and ticks.due(self._clock()):
             self._guarded_advance()
             ticks.done(self._clock())
-            self.status.overruns = ticks.overruns
+            self._reports.status.overruns = ticks.overruns
         elif ticks is None and (self.failure is not None or self.flow.waiting):
             self._try_again()
         answer_all(self.layout, self._still)
@@ -245,25 +230,10 @@ class Runner:
             finally:
                 self._working.release()
 
-    def _restart(self, name: str, queries: dict[str, StreamingQuery], asap: bool) -> None:
-        """An ingest that stopped starts again, later and later; at last the run ends."""
-        part, query = f"ingest of {name}", queries[name]
-        if self._ended.get(name) is not query:  # its end is counted once
-            self._ended[name] = query
-            error = _end_of(query)
-            if self.supervisor.failed(part, error).given_up:
-                raise error
-        if self.supervisor.may_try(part):
-            try:
-                queries[name] = self.ingests[name].start(self._on_tape(name, asap))
-            except Exception as error:
-                if self.supervisor.failed(part, error).given_up:
-                    raise
-
-    def _on_tape(self, name: str, asap: bool) -> Callable[[TapeBatch], None]:
+    def _on_tape(self, name: str, asap: bool) -> Then:
         def then(batch: TapeBatch) -> None:
             with self._working:
-                self.supervisor.works(f"ingest of {name}")
+                self.supervisor.works(part_of(name))
                 self.flow.offer(name, batch)
                 self.taking.settle(name)
                 if asap and not self._stop.is_set():
@@ -290,29 +260,17 @@ class Runner:
             if not published:
                 break
             done += published
-            self._note(published[0])
+            self._reports.note(published[0])
             if self._rests():
                 break
-            self._housekeeping()
+            self._upkeep.after(self.flow.published_batch)
             self._say()
         return done
 
-    def _note(self, published: Published) -> None:
-        self.status.note(published)
-        milliseconds = round(published.seconds * 1000)
-        self.log.say(
-            "published",
-            batch=published.batch,
-            records=published.records,
-            milliseconds=milliseconds,
-        )
-
     def _rests(self) -> bool:
-        """Whether somebody has paused the flow; the change is logged once."""
+        """Whether somebody has paused the flow."""
         facts = paused(self.layout)
-        if (facts is None) != (self.status.paused is None):
-            self.log.say("paused" if facts else "resumed", **(facts or {}))
-        self.status.paused = facts
+        self._reports.note_pause(facts)
         return facts is not None
 
     @contextmanager
@@ -324,53 +282,13 @@ class Runner:
             for tape in self.tapes.values():
                 held.enter_context(tape.still())
             yield
-            self.log.say("picture", batch=self.flow.published_batch)
-
-    def _tell(self, message: dict[str, Any]) -> None:
-        """An incident goes to the log, and to whom it may concern."""
-        facts = {k: v for k, v in message.items() if k not in ("event", "at", "pipeline")}
-        self.log.say(f"incident_{message['event']}", **facts)
-        self._notifier.tell(message)
-
-    def _log_folder(self) -> Path:
-        said = self.settings.log.folder
-        return self.settings.within(said) if said else self.layout.log
-
-    def _housekeeping(self) -> None:
-        """Between batches, in the same process: nothing else writes meanwhile."""
-        settings = self.settings.housekeeping
-        before, batch = self._kept_house, self.flow.published_batch
-        self._kept_house = batch
-
-        def due(every: int) -> bool:
-            return batch // every > before // every
-
-        if due(settings.balances_every_batches):
-            for summary in self.plan.summaries:
-                write_balances(self.layout, summary, batch)
-        if due(settings.compact_every_batches):
-            for book in (*self.flow.ledger.books.values(), self.flow.ledger.commits.book):
-                tidy(book, settings)
-            for name, tape in self.tapes.items():
-                tape.tidy(settings, flown=not self.flow.waiting)
-                archive = self.layout.intake(name) / "archive"
-                remove_archived(archive, self._keep_archive, self._clock())
+            self._reports.log.say("picture", batch=self.flow.published_batch)
 
     def _say(self, running: bool = True) -> None:
-        self.status.ahead = {name: tape.ahead()[1:] for name, tape in self.tapes.items()}
-        self.status.partitions = self.taking.lag(self._clock())
-        self.status.sinks = self.delivering.facts()
-        self.status.retries = self.supervisor.retries
-        self.status.incidents = [one.facts() for one in self.supervisor.incidents.values()]
-        if self._notifier.problem:
-            self.status.problems["notify"] = self._notifier.problem
-        else:
-            self.status.problems.pop("notify", None)
-        self.status.write(self.flow, self.failure, running, self._clock())
-
-
-def _end_of(query: StreamingQuery) -> OperationError:
-    """Why a query that should run for ever has ended."""
-    failure = query.exception()
-    text = str(failure).split("JVM stacktrace")[0].strip() if failure else "nobody knows why"
-    return OperationError(f"ingest stopped: {text}")
+        status = self._reports.status
+        status.ahead = {name: tape.ahead()[1:] for name, tape in self.tapes.items()}
+        status.partitions = self.taking.lag(self._clock())
+        status.sinks = self.delivering.facts()
+        status.retries = self.supervisor.retries
+        status.incidents = [one.facts() for one in self.supervisor.incidents.values()]
+        self._reports.write(self.flow, self.failure, running)

@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,6 +19,7 @@ from tapeline.books.commits import read_tail, restored_epoch
 from tapeline.books.durable import replace_file
 from tapeline.books.layout import Layout
 from tapeline.errors import OperationError
+from tapeline.run.intake.disk import hold
 from tapeline.run.lock import WriterLock, holder
 
 # Not part of the books: each is made anew, or belongs to one process or one machine.
@@ -29,12 +30,42 @@ ARCHIVES = {"archive", "rejected"}
 APPENDED = {".jsonl"}
 WAIT_SECONDS = 120.0
 POLL_SECONDS = 0.05
+BACKUP_WAIT_SECONDS = 2.0  # a run that sweeps holds the backup's lock for a blink
+
+
+@contextmanager
+def one_backup(layout: Layout) -> Iterator[None]:
+    """The right to take pictures of these books; what a backup left that was killed is removed."""
+    deadline = time.monotonic() + BACKUP_WAIT_SECONDS
+    while (lock := _lock(layout, patient=time.monotonic() < deadline)) is None:
+        time.sleep(POLL_SECONDS)
+    try:
+        _sweep(layout.snapshots)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _lock(layout: Layout, patient: bool) -> int | None:
+    """The backup's lock, which the kernel frees when its process dies; None while it is held."""
+    try:
+        return hold(layout.home / ".lock.backup", "the books' backup")
+    except OperationError:
+        if patient:
+            return None
+        raise
+
+
+def _sweep(folder: Path) -> None:
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def picture(layout: Layout, archives: bool) -> Path:
-    """The folder of a picture; the caller removes it."""
-    if not layout.commits.exists():
-        raise OperationError(f"there are no books in {layout.home}: nothing to back up.")
+    """The folder of a picture; the caller, who holds the right to take it, removes it."""
     folder = layout.snapshots / uuid4().hex
     folder.mkdir(parents=True)
     if holder(layout.home) is None:
@@ -68,8 +99,17 @@ def _ask(layout: Layout, folder: Path, archives: bool) -> None:
 
 
 def answer_all(layout: Layout, still: Callable[[], AbstractContextManager[None]]) -> int:
-    """Take the pictures that other processes ask for; `still` keeps everything from writing."""
-    asked = sorted(layout.snapshots.glob("*.asked")) if layout.snapshots.exists() else []
+    """Take the pictures that other processes ask for; `still` keeps everything from writing.
+
+    What lies there while no backup is at work is of one that was killed.
+    """
+    if not layout.snapshots.exists() or not any(layout.snapshots.iterdir()):
+        return 0
+    if (lock := _lock(layout, patient=True)) is not None:
+        _sweep(layout.snapshots)
+        os.close(lock)
+        return 0
+    asked = sorted(layout.snapshots.glob("*.asked"))
     for path in asked:
         problem = None
         try:

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tapeline.books.schemas import LINKS, REGISTER, with_columns
+from tapeline.books.schemas import JOURNAL, LINKS, REGISTER, with_columns
 from tapeline.declare import Step, Summary, Table
 from tapeline.errors import DeclarationError
 from tapeline.plan import Plan
@@ -97,6 +97,16 @@ class Steps:
     def fingerprints(self) -> dict[str, str]:
         named = [(s.table.name, s.fingerprint) for s in self.tables]
         return dict(named + [(s.summary.name, s.fingerprint) for s in self.summaries])
+
+    @property
+    def schemas(self) -> dict[str, pa.Schema]:
+        """The tables that the steps fill, by their folders."""
+        found = {f"silver/{step.table.name}": step.register_schema for step in self.tables}
+        for step in self.summaries:
+            name = f"gold/{step.summary.name}"
+            found[name] = with_columns(step.columns, JOURNAL)
+            found[f"{name}_links"] = step.links_schema
+        return found
 
 
 def prepare(

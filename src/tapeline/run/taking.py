@@ -18,6 +18,7 @@ from tapeline.run.supervisor import Supervisor
 from tapeline.run.topics import Owner, TopicIntake
 from tapeline.run.topics.cluster import ASK_SECONDS
 from tapeline.run.topics.lag import PartitionLag
+from tapeline.run.topics.trouble import RefusedError
 from tapeline.settings import Settings
 from tapeline.watch.quarantine import user
 from tapeline.watch.status import StatusFile
@@ -67,7 +68,7 @@ class Taking:
         if isinstance(connector, Kafka):
             owner = Owner(plan.name, name, self._flow.operator, user())
             intake = TopicIntake(connector, home, self._settings.kafka, limits, self._clock, owner)
-            booked = self._flow.booked(name)
+            booked = self._flow.backlog.booked(name)
             for part in tape.deliveries():
                 intake.note(part, booked)
         else:
@@ -83,11 +84,19 @@ class Taking:
             intake.close()
 
     def go_on(self, stop: threading.Event) -> None:
-        """Take what comes until told to stop; an intake that fails is tried again later."""
+        """Take what comes until told to stop; an intake that fails is tried again later.
+
+        But who is refused from the start has made a mistake: that ends the run, as `failure`.
+        """
+        self.failure = None
         pause = self._settings.intake.poll_milliseconds / 1000
-        while not stop.is_set():
-            if not sum(self._guarded_take(name) for name in self._intakes):
-                stop.wait(pause)
+        try:
+            while not stop.is_set():
+                if not sum(self._guarded_take(name) for name in self._intakes):
+                    stop.wait(pause)
+        except RefusedError as error:
+            self.failure = error
+            stop.set()
 
     def _guarded_take(self, name: str) -> int:
         part = f"intake of {name}"
@@ -101,10 +110,16 @@ class Taking:
         except (OSError, OperationError) as error:
             self._status.problems[name] = f"intake: {error}"
             self._supervisor.failed(part, error, forever=True)
+            if isinstance(error, RefusedError) and self._never_read(name):
+                raise
             return 0
         self._status.problems.pop(name, None)
         self._supervisor.works(part)
         return taken
+
+    def _never_read(self, name: str) -> bool:
+        intake = self._intakes[name]
+        return isinstance(intake, TopicIntake) and not intake.has_read
 
     def _take(self, name: str) -> int:
         """Pieces that were published; none while enough of them wait for the tape."""
@@ -159,7 +174,7 @@ class Taking:
     def lag(self, now: datetime) -> dict[str, dict[str, PartitionLag]]:
         """How far the books are behind the topics, by source and partition."""
         return {
-            name: intake.lag.partitions(self._flow.booked(name), now)
+            name: intake.lag.partitions(self._flow.backlog.booked(name), now)
             for name, intake in self._intakes.items()
             if isinstance(intake, TopicIntake)
         }

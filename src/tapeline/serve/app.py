@@ -20,8 +20,10 @@ from starlette.types import ASGIApp
 from tapeline.books import Books
 from tapeline.books.delta import read_files
 from tapeline.errors import OperationError, TapelineError
-from tapeline.serve import api, pages
+from tapeline.serve import pages
 from tapeline.serve.answers import Answers
+from tapeline.serve.api import add_api
+from tapeline.serve.api.desk import Desk
 from tapeline.serve.feed import Feed, TooManyClients
 from tapeline.serve.guard import COOKIE, SESSION_SECONDS, Guard, equal, read_token, session_of
 from tapeline.serve.metrics import metrics_of
@@ -55,7 +57,7 @@ def build(books: Books, settings: ServeSettings, token: str | None, feed: Feed) 
         openapi_url="/api/openapi.json",
     )
     answers = Answers(settings.answers_megabytes * 1024 * 1024)
-    app.include_router(api.router(api.Desk(books, feed, answers, settings)))
+    add_api(app, Desk(books, feed, answers, settings))
     _add_errors(app)
     _add_plain_routes(app, books, feed, token, settings)
     app.include_router(pages.router(books.plan))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 from fastapi import Response
@@ -12,6 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from tapeline.books import Books
 from tapeline.serve.feed import Feed
+from tapeline.watch.pulls import read_pulls
 from tapeline.watch.status import read_status
 
 
@@ -52,6 +54,7 @@ class _Books:
             yield lag
         yield from _partitions(status)
         yield from _sinks(status)
+        yield from _pulls(read_pulls(self._books.layout))
         records = CounterMetricFamily(
             "tapeline_records", "Records by table and verdict.", labels=["table", "verdict"]
         )
@@ -93,6 +96,34 @@ def _sinks(status: dict[str, Any]) -> Iterator[Metric]:
             if facts[fact] is not None:
                 found.add_metric([sink], facts[fact])
         yield found
+
+
+def _pulls(pulling: dict[str, Any]) -> Iterator[Metric]:
+    yield _gauge("tapeline_pulling", "1 while 'tapeline pull' runs.", int(pulling["running"]))
+    counted = CounterMetricFamily(
+        "tapeline_pull_records", "Records that a pull has delivered.", labels=["pull"]
+    )
+    for pull in pulling["pulls"]:
+        counted.add_metric([pull["pull"]], pull["records_ever"])
+    yield counted
+    for name, fact, about in (
+        ("failures", "failures", "Attempts that failed since 'tapeline pull' was started."),
+        ("lag_records", "lag_records", "Records still to come, at most; absent if unknown."),
+        ("caught_up", "caught_up", "1 when all that the system had has come."),
+        ("asked_timestamp_seconds", "asked_at", "When the system was last asked."),
+        ("pulled_timestamp_seconds", "pulled_at", "When records last came."),
+        ("next_timestamp_seconds", "next_at", "When it is asked next; absent if given up."),
+    ):
+        found = GaugeMetricFamily(f"tapeline_pull_{name}", about, labels=["pull"])
+        for pull in pulling["pulls"]:
+            if pull[fact] is not None:
+                found.add_metric([pull["pull"]], _number(pull[fact]))
+        yield found
+
+
+def _number(fact: float | str) -> float:
+    """A number; of a moment, its seconds."""
+    return datetime.fromisoformat(fact).timestamp() if isinstance(fact, str) else float(fact)
 
 
 def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:

@@ -12,7 +12,8 @@ What is known of each, and where it comes from:
 - EU, GB, CH: T+2 from 6 October 2014, T+1 from 11 October 2027. Euros are paid on T2's days; for
   pounds and francs every session is taken for a day of payment.
 
-A calendar of your own, in place of reference/settlement_calendar.csv, takes precedence.
+A calendar of your own, in place of reference/settlement_calendar.csv, takes precedence; days of
+your own let it reach further (`own_days`).
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def write_reference(
     }
     missing = [name for name in makers if not (target / name).exists()]
     for name in missing:
-        _write_csv(target / name, makers[name]())
+        write_csv(target / name, makers[name]())
     return tuple(target / name for name in missing)
 
 
@@ -252,7 +252,7 @@ def _symbol(number: int) -> str:
     return "".join(letters)
 
 
-def _write_csv(path: Path, rows: Iterable[Sequence[str]]) -> None:
+def write_csv(path: Path, rows: Iterable[Sequence[str]]) -> None:
     """Write a file under a hidden name first: a reader never meets half a calendar."""
     hidden = path.with_name(f".{path.name}.part")
     with open(hidden, "w", newline="", encoding="utf-8") as file:

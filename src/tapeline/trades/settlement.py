@@ -53,6 +53,19 @@ class Settlement:
     settles_on: date
 
 
+@dataclass(frozen=True)
+class OwnDays:
+    """Days that somebody named: without a session, without payment, or a session after all."""
+
+    closed: frozenset[date] = frozenset()
+    unpaid: frozenset[date] = frozenset()
+    opened: frozenset[date] = frozenset()
+
+    @property
+    def years(self) -> frozenset[int]:
+        return frozenset(day.year for day in self.closed | self.unpaid | self.opened)
+
+
 def sessions(first: date, last: date, venue: str = HOME_VENUE) -> tuple[Session, ...]:
     """The venue's sessions from `first` to `last`, both included, early closes respected."""
     name = VENUES[venue][1].calendar
@@ -74,7 +87,28 @@ def latest_session(before: date, venue: str = HOME_VENUE) -> date:
     return sessions(first, last, venue)[-1].date
 
 
-def settlements(first: date, last: date, venue: str = HOME_VENUE) -> Iterator[Settlement]:
+def trading_days(first: date, last: date, venue: str, own: OwnDays | None = None) -> list[date]:
+    """The dates of a venue's sessions; in years that no calendar has, as somebody named them."""
+    found = {session.date for session in sessions(first, last, venue)}
+    if own is None:
+        return sorted(found)
+    known = _last_year(VENUES[venue][1].calendar)
+    further = {
+        day for day in _dates(first, last) if day.year > known and day.year in own.years
+        and day.weekday() < 5
+    }  # fmt: skip
+    opened = {day for day in own.opened if first <= day <= last}
+    return sorted((found | further | opened) - own.closed)
+
+
+def known_until(market: Market) -> int:
+    """The last year of which the sessions of a market are known."""
+    return min(_last_year(venue.calendar) for venue in market.venues)
+
+
+def settlements(
+    first: date, last: date, venue: str = HOME_VENUE, own: OwnDays | None = None
+) -> Iterator[Settlement]:
     """One settlement for every calendar date from `first` to `last`, both included.
 
     It ends early where the sessions of the venue are not known any more: nothing is guessed.
@@ -86,14 +120,14 @@ def settlements(first: date, last: date, venue: str = HOME_VENUE) -> Iterator[Se
             f"{first} was asked for"
         )
     horizon = last + timedelta(days=LOOK_AHEAD_DAYS)
-    trading_days = [session.date for session in sessions(first, horizon, venue)]
-    payment_days = settlement_days(first, horizon, market)
+    traded = trading_days(first, horizon, venue, own)
+    payment_days = settlement_days(first, horizon, market, own)
     moved = dict(market.moved)
     for trade_date in _dates(first, last):
-        place = bisect_left(trading_days, trade_date)
-        if place == len(trading_days):
+        place = bisect_left(traded, trade_date)
+        if place == len(traded):
             return
-        session = trading_days[place]
+        session = traded[place]
         days_after = bisect_right(payment_days, session) + market.cycle_days(session) - 1
         if days_after >= len(payment_days):
             return
@@ -101,16 +135,18 @@ def settlements(first: date, last: date, venue: str = HOME_VENUE) -> Iterator[Se
         yield Settlement(trade_date, market.settlement_id(session, settles_on), settles_on)
 
 
-def settlement_days(first: date, last: date, market: Market = US) -> list[date]:
+def settlement_days(
+    first: date, last: date, market: Market = US, own: OwnDays | None = None
+) -> list[date]:
     """The days from `first` to `last`, both included, on which trades are paid."""
     closed = {
         day for year in range(first.year, last.year + 1) for day in market.bank_holidays(year)
-    }
+    } | (own.unpaid if own else frozenset())
     weekdays = [day for day in _dates(first, last) if day.weekday() < 5 and day not in closed]
     if market.paid_on == "weekdays":
         return weekdays
     home = market.venues[0]
-    paid = {session.date for session in sessions(first, last, home.code)}
+    paid = set(trading_days(first, last, home.code, own))
     if market.paid_on == "sessions and closures":
         closures = _calendar(home.calendar, first.year, last.year).adhoc_holidays
         paid |= {closure.date() for closure in closures}

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from tapeline.books import Books
 from tapeline.books.fold import measures_of
-from tapeline.books.query import connect, quoted, register_table, register_tape
+from tapeline.books.query import connect, quoted, register_table
 from tapeline.books.reader import Cut
 from tapeline.declare import Summary
 from tapeline.errors import QuestionError, did_you_mean
+from tapeline.watch.origin import Page, Row, behind
 
-Row = dict[str, Any]
 RECORDS = 1_000  # at most so many records are listed behind one revision, unless asked for more
 
 
@@ -60,24 +58,16 @@ def why(books: Books, name: str, key: Key, limit: int = RECORDS) -> list[Revisio
         times = _published(connection, books, [row[0] for row in rows])
         found: dict[tuple[int, str], list[Row]] = {}
         if limit:
-            found = _records(connection, books, summary, (f"{where} and _batch <= ?",
-                                                          [*values, cut.batch]))  # fmt: skip
+            condition = (f"{where} and _batch <= ?", [*values, cut.batch])
+            found = behind(connection, books, summary, condition)
     running: Row = dict.fromkeys(measures, 0)
     revisions = []
     for batch, cause, entries, *changes in rows:
         change = dict(zip(measures, changes, strict=True))
         running = {m: running[m] + change[m] for m in measures}
-        behind = found.get((batch, cause), [])[:limit]
-        revisions.append(Revision(batch, times.get(batch), cause, change, running, entries, behind))
+        some = found.get((batch, cause), [])[:limit]
+        revisions.append(Revision(batch, times.get(batch), cause, change, running, entries, some))
     return revisions
-
-
-@dataclass(frozen=True)
-class Page:
-    """Some of a long list."""
-
-    limit: int = RECORDS
-    offset: int = 0
 
 
 def records(books: Books, name: str, key: Key, revision: tuple[int, str], page: Page) -> list[Row]:
@@ -91,7 +81,7 @@ def records(books: Books, name: str, key: Key, revision: tuple[int, str], page: 
             return []
         where, values = _key_condition(connection, summary, key)
         condition = f"{where} and _batch = ? and _cause = ?"
-        found = _records(connection, books, summary, (condition, [*values, batch, cause]), page)
+        found = behind(connection, books, summary, (condition, [*values, batch, cause]), page)
     return found.get((batch, cause), [])
 
 
@@ -186,121 +176,3 @@ def _published(
         f"({', '.join(map(str, wanted))})"
     ).fetchall()
     return dict(rows)
-
-
-def _records(
-    connection: duckdb.DuckDBPyConnection,
-    books: Books,
-    summary: Summary,
-    condition: tuple[str, list[Any]],
-    page: Page | None = None,
-) -> dict[tuple[int, str], list[Row]]:
-    """The records behind revisions: their share, their key, and where they came from."""
-    where, values = condition
-    if not register_table(connection, "links", books.layout.links(summary.name)):
-        return {}
-    some = f" limit {page.limit} offset {page.offset}" if page else ""
-    rows = connection.execute(
-        f"select * exclude ({', '.join(quoted(k) for k in summary.key)}) from links "
-        f"where {where} order by _batch, _position, _sign{some}",
-        values,
-    )
-    names = [column[0] for column in rows.description or ()]
-    links = [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
-    if not links:
-        return {}
-    batches = [link["_batch"] for link in links]
-    _want(connection, [(*_place(link), link["_batch"]) for link in links])
-    keys = _keys(connection, books, summary, batches)
-    lines = _lines(connection, books, links)
-    entry = books.plan.entry_of(summary.stream).name
-    places = [_place(link) for link in links]
-    # A record that was sent again entered its first table in an earlier batch.
-    earlier = [p for p, b in zip(places, batches, strict=True) if (*p, b) not in keys]
-    known = keys_at(books, entry, earlier)
-    found: dict[tuple[int, str], list[Row]] = {}
-    for link in links:
-        position = _place(link)
-        share = {n: v for n, v in link.items() if not n.startswith("_")}
-        record = {
-            "sign": link["_sign"],
-            "record": keys.get((*position, link["_batch"]), known.get(position)),
-            **share,
-            **link["_position"],
-            **lines.get(position, {}),
-        }
-        found.setdefault((link["_batch"], link["_cause"]), []).append(record)
-    return found
-
-
-def _keys(
-    connection: duckdb.DuckDBPyConnection, books: Books, summary: Summary, batches: list[int]
-) -> dict[tuple[str, int, int, int], str]:
-    """The keys of the wanted records, as the table where they entered knows them."""
-    table = books.plan.entry_of(summary.stream)
-    within = (min(batches), max(batches))
-    if not register_table(connection, "r", books.layout.register(table.name), within):
-        return {}
-    rows = connection.execute(
-        "select distinct _position.source, _position.part, _position.at, _batch, _key from r "
-        "semi join wanted w on r._position.source = w.source and r._position.part = w.part "
-        "and r._position.at = w.place and r._batch = w.batch "
-        "where _key is not null and _row = 0 and _batch in (select batch from wanted)"
-    ).fetchall()
-    return {tuple(row[:4]): row[4] for row in rows}
-
-
-def _want(connection: duckdb.DuckDBPyConnection, places: Sequence[tuple[Any, ...]]) -> None:
-    """Make the places of some records, perhaps with their batches, a table to join with."""
-    columns = zip(("source", "part", "place", "batch"), zip(*places, strict=True), strict=False)
-    connection.register("wanted", pa.table({name: list(values) for name, values in columns}))
-
-
-def keys_at(
-    books: Books, table: str, places: list[tuple[str, int, int]]
-) -> dict[tuple[str, int, int], str]:
-    """The keys that a table knows for records, wherever they lie in its history."""
-    if not places:
-        return {}
-    with connect() as connection:
-        if not register_table(connection, "r", books.layout.register(table)):
-            return {}
-        _want(connection, places)
-        rows = connection.execute(
-            "select _position.source, _position.part, _position.at, arg_max(_key, _batch) from r "
-            "join wanted on _position.source = source and _position.part = part "
-            "and _position.at = place where _key is not null group by all"
-        ).fetchall()
-    return {tuple(row[:3]): row[3] for row in rows}
-
-
-def _place(link: Row) -> tuple[str, int, int]:
-    position = link["_position"]
-    return position["source"], position["part"], position["at"]
-
-
-def _lines(
-    connection: duckdb.DuckDBPyConnection, books: Books, links: list[Row]
-) -> dict[tuple[str, int, int], Row]:
-    """The delivery and line of the wanted records, from the tape."""
-    found: dict[tuple[str, int, int], Row] = {}
-    places = {_place(link) for link in links}
-    for source in {name for name, *_ in places}:
-        register_tape(connection, "tape", books.layout.tape(source))
-        register_table(connection, "listed", books.layout.tape_batches(source))
-        pieces = {part for name, part, _ in places if name == source}
-        parts = ", ".join(map(str, sorted(pieces)))
-        names: dict[int, str] = {}
-        for (text,) in connection.execute(
-            f"select deliveries from listed where list_has_any(pieces, [{parts}]::bigint[])"
-        ).fetchall():
-            names |= {one["delivery"]: one["name"] for one in json.loads(text)}
-        # By the numbers of the pieces first: they say which files need not be read.
-        for part, at, delivery, line in connection.execute(
-            'select part, "at", delivery, line from tape semi join wanted w '
-            'on tape.part = w.part and tape."at" = w.place and w.source = ? '
-            f"where part in ({parts})",
-            [source],
-        ).fetchall():
-            found[source, part, at] = {"delivery": names.get(delivery), "line": line}
-    return found

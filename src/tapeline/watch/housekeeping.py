@@ -5,29 +5,51 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+
+import pyarrow as pa
 
 from tapeline.books.delta import NO_HOOKS, Book
 from tapeline.declare.duration import parse_duration
 from tapeline.settings import HousekeepingSettings
 
+# Small files grow to this part of the target, and are then joined by about as many.
+TIERS = 16
+KEEP_VERSIONS = 100
 LOG_ENTRY = re.compile(r"(\d{20})\.(json|checkpoint\.parquet|crc)")
 
 
 def tidy(book: Book, settings: HousekeepingSettings, flown: bool = True) -> None:
     """Compact small files, make a log checkpoint, and remove what no reader needs any more.
 
-    Files are compacted up to a size and then left alone, so the cost follows what is new. None of
-    the answers rests on old versions: as_reported folds the journal.
+    Files are joined in two tiers and then left alone, so the cost follows what is new. None of the
+    answers rests on old versions: as_reported folds the journal.
     """
     if flown:
-        compact(book, settings.compact_target_bytes)
+        compact(book, room_of_a_turn(sizes_of(book), settings.compact_target_bytes))
         remove_old(book, settings.removed_files_hours)
     book.checkpoint()
     trim_log(book.folder, book.table.version())
     book.reopen()
+
+
+def room_of_a_turn(sizes: Sequence[int], target_bytes: int) -> int:
+    """How large the files of a turn may become: a tier, or the target once that fills a file.
+
+    One file that took in a little at every turn would be written anew at every turn, up to the
+    target, while the flow stands still. Files of half the target and more are as good as full.
+    """
+    unfinished = sum(size for size in sizes if size < target_bytes // 2)
+    return target_bytes if unfinished >= target_bytes else max(1, target_bytes // TIERS)
+
+
+def sizes_of(book: Book) -> list[int]:
+    """The sizes of a table's live files."""
+    sizes: list[int] = pa.table(book.table.get_add_actions())["size_bytes"].to_pylist()
+    return sizes
 
 
 def compact(book: Book, target_bytes: int) -> None:
@@ -94,6 +116,3 @@ def trim_log(folder: Path, version: int) -> None:
         match = LOG_ENTRY.fullmatch(name)
         if match and int(match[1]) < newest_checkpoint:
             (log / name).unlink(missing_ok=True)
-
-
-KEEP_VERSIONS = 100

@@ -16,18 +16,25 @@ from typing import Any
 
 from tapeline.settings import LogSettings
 
-FILE = "run.log"
+RUN_LOG = "run.log"
+PULL_LOG = "pull.log"  # of a process of its own: two cannot put one file aside
 
 
 class Log:
     """Writes events to a file that is put aside when it is full."""
 
-    def __init__(self, folder: Path, settings: LogSettings, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: LogSettings,
+        clock: Callable[[], datetime],
+        name: str = RUN_LOG,
+    ) -> None:
         self._clock = clock
         self._json = settings.format == "json"
         folder.mkdir(parents=True, exist_ok=True)
         self._handler = _Quiet(
-            folder / FILE,
+            folder / name,
             maxBytes=settings.file_megabytes * 1024 * 1024,
             backupCount=settings.files - 1,
             encoding="utf-8",

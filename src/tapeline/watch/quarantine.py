@@ -14,9 +14,8 @@ from tapeline.books import Books
 from tapeline.books.operator import DISMISS, REDRIVE, Act, OperatorTape
 from tapeline.books.query import connect, register_table, register_tape
 from tapeline.books.reader import standing
-from tapeline.books.schemas import MESSAGE
 from tapeline.errors import OperationError, QuestionError, did_you_mean
-from tapeline.watch.history import keys_at
+from tapeline.watch.origin import keys_at, message_of
 
 Row = dict[str, Any]
 POSITION = re.compile(r"([a-z][a-z0-9_]*):(\d+):(\d+)")
@@ -98,17 +97,10 @@ def show(books: Books, position: str) -> Row:
         "record": record["raw"],
         "delivery": record["delivery"],
         "line": record["line"],
-        "message": _message(record),
+        "message": message_of(record),
         "quarantined": [{k: v for k, v in row.items() if k != "record"} for row in rows],
         "acts": acts,
     }
-
-
-def _message(record: Row) -> Row | None:
-    """What came with a message's value, and where it was; nothing of a line of a file."""
-    if record.get("topic") is None:
-        return None
-    return {name: record[name] for name in MESSAGE.names} | {"offset": record["line"]}
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class StatusFile:
             "at": now.isoformat(),
             "batch": flow.published_batch,
             "published_at": flow.published_at and flow.published_at.isoformat(),
-            "positions": dict(flow.position),
+            "positions": dict(flow.backlog.position),
             "started_at": self._started.isoformat(),
             "starts": self._starts,
             "kills": self._kills,
@@ -101,7 +101,7 @@ class StatusFile:
     def _source(self, flow: Any, name: str, now: datetime) -> dict[str, Any]:
         """How far behind one source is, from its drop folder to the books."""
         ahead, since = self.ahead.get(name, (0, None))
-        waiting, oldest = flow.waiting_of(name)
+        waiting, oldest = flow.backlog.of(name)
         oldest = oldest or since
         files, size = self.dropped.get(name, (0, 0))
         records, seconds = waiting + ahead, (now - oldest).total_seconds() if oldest else 0.0
@@ -110,7 +110,7 @@ class StatusFile:
             records = sum(one.records for one in partitions.values())
             seconds = max(seconds, *(one.seconds for one in partitions.values()))
         return {
-            "position": flow.position[name],
+            "position": flow.backlog.position[name],
             "lag_records": records,
             "lag_seconds": round(seconds, 3),
             "catch_up_seconds": self._catch_up(name, "", records, now),

@@ -10,18 +10,18 @@ import hashlib
 import json
 import struct
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from tapeline.books.durable import make_folder, replace_file
 from tapeline.books.layout import Layout
 from tapeline.connect import Files, Kafka
+from tapeline.connect.registry import RegistryLink
 from tapeline.errors import DeclarationError, OperationError
 from tapeline.run.intake.containers import SCHEMA_BYTES
 from tapeline.settings import Settings
 
 MAGIC, HEADER_BYTES = b"\x00", 5
-TIMEOUT_SECONDS = 10.0
 
 
 class Schemas(Protocol):
@@ -104,9 +104,9 @@ class ById:
 class Registry(ById):
     """A schema registry; what it has said once is kept, so that a rebuild does not need it."""
 
-    def __init__(self, address: str, kept: Path) -> None:
+    def __init__(self, link: RegistryLink, kept: Path) -> None:
         super().__init__(kept, "the registry")
-        self._address = address.rstrip("/")
+        self._link = link
 
     def _find(self, number: int) -> str | None:
         kept = super()._find(number)
@@ -119,23 +119,11 @@ class Registry(ById):
         return text
 
     def _ask(self, number: int) -> str | None:
-        import httpx
-
-        try:
-            answer = httpx.get(f"{self._address}/schemas/ids/{number}", timeout=TIMEOUT_SECONDS)
-            if answer.status_code == httpx.codes.NOT_FOUND:
-                return None
-            answer.raise_for_status()
-            said: Any = answer.json()
-            text = said["schema"]
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            raise OperationError(
-                f"the registry (kafka.registry) does not give out schema {number}: "
-                f"{type(error).__name__}. Nothing was decided; it is asked again."
-            ) from None
-        if said.get("schemaType", "AVRO") != "AVRO" or len(text) > SCHEMA_BYTES:
+        said = self._link.schema(number)
+        if said is None or said.get("schemaType", "AVRO") != "AVRO":
             return None
-        return str(text)
+        text = str(said["schema"])
+        return text if len(text) <= SCHEMA_BYTES else None
 
 
 def schemas_of(connector: Files | Kafka, settings: Settings, pipeline: str) -> Schemas:
@@ -153,7 +141,7 @@ def schemas_of(connector: Files | Kafka, settings: Settings, pipeline: str) -> S
             )
         # Ids are a registry's own: another one's schemas are kept elsewhere.
         own = hashlib.sha256(address.encode()).hexdigest()[:12]
-        return Registry(address, kept / f"registry-{own}")
+        return Registry(RegistryLink(settings), kept / f"registry-{own}")
     path = settings.within(connector.schemas)
     if path.is_dir():
         return ById(path, f"the folder '{connector.schemas}'")

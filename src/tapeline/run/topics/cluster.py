@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tapeline.connect.kafka import Kafka, client_options, quiet
-from tapeline.errors import OperationError
-from tapeline.run.topics.trouble import Heard, forbidden, in_words
+from tapeline.run.topics.trouble import Heard, RefusedError, forbidden, in_words
 from tapeline.settings import KafkaSettings
 
 if TYPE_CHECKING:
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata
 
 ASK_SECONDS = 30.0
-FIRST_TURN_SECONDS = 3.0  # a refusal of who we are is known by then, and not waited for
+# A refusal of who we are is known after the first turn, that nobody is there after the second.
+TURNS_SECONDS = (0.5, 2.5, ASK_SECONDS - 3.0)
 
 Partition = tuple[str, int]
 
@@ -71,9 +72,8 @@ class Cluster:
         if missing:
             absent = ", ".join(sorted(missing))
             self._refuse_forbidden(sorted(missing))
-            raise OperationError(
-                f"TOPIC_MISSING: the cluster has no topic {absent}. Make it, or correct the name; "
-                "the source waits for it."
+            raise RefusedError(
+                f"TOPIC_MISSING: the cluster has no topic {absent}. Make it, or correct the name."
             )
         return {one: f"{seen.cluster_id}/{ids[one[0]]}" for one in chosen}
 
@@ -82,17 +82,15 @@ class Cluster:
 
         self._admin.poll(0)  # what was told before this question is another story
         self._heard.forget()
-        try:
-            return self._admin.list_topics(timeout=FIRST_TURN_SECONDS)
-        except KafkaException as error:
-            self._admin.poll(0)
-            if self._heard.final:
-                raise self._heard.words(error) from None
-        try:
-            return self._admin.list_topics(timeout=ASK_SECONDS - FIRST_TURN_SECONDS)
-        except KafkaException as error:
-            self._admin.poll(0)
-            raise self._heard.words(error) from None
+        for turn, seconds in enumerate(TURNS_SECONDS, start=1):
+            try:
+                return self._admin.list_topics(timeout=seconds)
+            except KafkaException as error:
+                self._admin.poll(0)
+                down = self._heard.down and turn > 1
+                if self._heard.refused or down or turn == len(TURNS_SECONDS):
+                    raise self._heard.words(error) from None
+        raise AssertionError("the last turn returns or raises")
 
     def _refuse_forbidden(self, names: list[str]) -> None:
         """A topic that this user may not see is not among those that there are."""
@@ -125,6 +123,19 @@ class Cluster:
         except KafkaException as error:
             raise in_words(error) from None
         return Bounds(first, end)
+
+    def note_group(self, group: str, offsets: Mapping[str, int]) -> Future[Any]:
+        """Write how far a group is; the answer comes later."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        places = [
+            TopicPartition(topic, int(partition), at)
+            for name, at in offsets.items()
+            for topic, _, partition in [name.rpartition("/")]
+        ]
+        asked = [ConsumerGroupTopicPartitions(group, places)]
+        answers = self._admin.alter_consumer_group_offsets(asked, request_timeout=ASK_SECONDS)
+        return answers[group]
 
     def at(
         self, consumer: Consumer, partitions: list[Partition], moment: datetime

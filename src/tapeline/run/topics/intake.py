@@ -17,12 +17,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tapeline.connect.kafka import Kafka, client_options, moment_of, quiet
+from tapeline.connect.kafka import Kafka, client_options, quiet
 from tapeline.run.intake.deliveries import IntakeLimits
 from tapeline.run.intake.pieces import Part, PieceFacts
 from tapeline.run.intake.shelf import Shelf
-from tapeline.run.topics.cluster import Bounds, Cluster, Partition, label
+from tapeline.run.topics.beginning import beginnings
+from tapeline.run.topics.cluster import Cluster, Partition, label
 from tapeline.run.topics.ending import Ending
+from tapeline.run.topics.group import Group
 from tapeline.run.topics.lag import Lag
 from tapeline.run.topics.losses import Loss, Owner, find_loss, gone_loss
 from tapeline.run.topics.messages import by_size, part_of, partition_of
@@ -73,13 +75,14 @@ class TopicIntake:
         self._looked = 0.0
         self._delivery = 0
         self._through = 0
-        self._told: dict[str, int] = {}
+        self._group = Group(owner.group, self._cluster)
         self._owner = owner
         self._ending = Ending(kafka.ending)
         self._written: dict[str, int] = {}  # the same ends, open transactions included
         self.reached = Reached(owner.gaps())
         self.lag = Lag()
         self.rounds = 0
+        self.has_read = False  # anything, or the end of a partition that holds nothing
 
     def recover(self, last_piece: int, last_delivery: int) -> None:
         """Finish what a crash interrupted. `reached` knows by now what is on the tape."""
@@ -103,6 +106,7 @@ class TopicIntake:
                 good, ends = self._fetch()
             except KafkaException as error:
                 raise in_words(error) from None
+            self.has_read = self.has_read or bool(good or ends)
             if good:
                 self._publish(good)
             # What lies between the last message and the end are marks of transactions.
@@ -110,7 +114,7 @@ class TopicIntake:
                 stood = self.reached.next[name]
                 self.reached.next[name] = max(stood, self._ending.bound(name, end))
             self._stop_at_ends()
-            self._tell_group()
+            self._group.tell(self.reached.next)
             self._measure()
             self.rounds += 1
             self._sound = True
@@ -118,6 +122,7 @@ class TopicIntake:
 
     def note(self, part: Mapping[str, Any], booked: int = 0) -> None:
         """A part of a piece is published, or on the tape, or even in the books, already."""
+        self.has_read = True
         self.reached.note(part)
         if part["delivery"] > booked:
             self.lag.take(part)
@@ -171,8 +176,18 @@ class TopicIntake:
 
     def close(self) -> None:
         if self._consumer is not None:
+            self._group.close(self.reached.next)
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
+
+    @property
+    def _reading(self) -> Consumer:
+        assert self._consumer is not None, "nothing is fetched before a look"
+        return self._consumer
 
     def _look(self) -> None:
         """Now and then: which partitions there are, and whether offsets have vanished."""
@@ -196,7 +211,9 @@ class TopicIntake:
         self._ending.look(self._cluster, self._consumer, bounds)
         new = [one for one in found if one not in self._identities]
         if new or found.keys() != before:
-            self._begin(new, bounds)
+            unknown = {one: bounds[one] for one in new if label(one) not in self.reached.next}
+            starts = beginnings(self._kafka.starting, self._cluster, self._consumer, unknown)
+            self.reached.next |= starts
             self._identities = found
             self._assign()
         self._looked = time.monotonic()
@@ -218,31 +235,12 @@ class TopicIntake:
         self.reached.skip(gap)
         self._identities.pop(partition, None)
 
-    def _begin(self, partitions: list[Partition], bounds: Mapping[Partition, Bounds]) -> None:
-        """Where partitions begin that the tape does not know."""
-        assert self._consumer is not None
-        unknown = [one for one in partitions if label(one) not in self.reached.next]
-        starting = self._kafka.starting
-        moment = moment_of(starting)
-        if moment is not None:
-            found = self._cluster.at(self._consumer, unknown, moment)
-            for one, at in found.items():
-                self.reached.next[label(one)] = bounds[one].end if at is None else at
-            return
-        for one in unknown:
-            first, end = bounds[one].first, bounds[one].end
-            offset = end if starting == "latest" else first
-            if not isinstance(starting, str):
-                offset = max(first, min(starting.get(label(one), first), end))
-            self.reached.next[label(one)] = offset
-
     def _assign(self) -> None:
         from confluent_kafka import TopicPartition
 
-        assert self._consumer is not None
         stands = {one: self.reached.next[label(one)] for one in self._identities}
         going = {one for one, at in stands.items() if not self._ending.is_over(label(one), at)}
-        self._consumer.assign([TopicPartition(*one, stands[one]) for one in sorted(going)])
+        self._reading.assign([TopicPartition(*one, stands[one]) for one in sorted(going)])
         self._going = going
 
     def _stop_at_ends(self) -> None:
@@ -255,8 +253,7 @@ class TopicIntake:
         """The messages that have come, and the ends of partitions that were reached."""
         from confluent_kafka import KafkaError, KafkaException
 
-        assert self._consumer is not None
-        messages = self._consumer.consume(
+        messages = self._reading.consume(
             self._limits.piece_records, timeout=self._settings.wait_seconds
         )
         whole = self._kafka.ending is None
@@ -276,7 +273,7 @@ class TopicIntake:
 
     def _resume(self) -> None:
         """After a start or an error: a consumer of its own, at what is published."""
-        self.close()
+        self._leave()
         self._identities = {}
         for piece in self._shelf.recover(max(self._through, self._shelf.last_piece)):
             self._note(piece)
@@ -303,19 +300,3 @@ class TopicIntake:
         for part in piece.deliveries:
             self._delivery = max(self._delivery, part.delivery)
             self.note(vars(part))
-
-    def _tell_group(self) -> None:
-        """Let ordinary lag tools see how far the source is; nobody waits for the answer."""
-        from confluent_kafka import KafkaException, TopicPartition
-
-        assert self._consumer is not None
-        moved = {n: o for n, o in self.reached.next.items() if self._told.get(n) != o}
-        if not moved:
-            return
-        offsets = [TopicPartition(n.rpartition("/")[0], int(n.rpartition("/")[2]), o)
-                   for n, o in moved.items()]  # fmt: skip
-        try:
-            self._consumer.commit(offsets=offsets, asynchronous=True)
-            self._told |= moved
-        except KafkaException:
-            return  # it is tried again with the next messages

@@ -23,6 +23,10 @@ SOURCE_DOWN = (
 )
 
 
+class RefusedError(OperationError):
+    """The cluster says no: to who asks, to what it may do, or to the name of a topic."""
+
+
 class Heard:
     """What a client told aside since it was asked, by the name of the error."""
 
@@ -37,21 +41,26 @@ class Heard:
         self._names.clear()
 
     @property
-    def final(self) -> bool:
-        """Whether waiting longer for this answer is in vain."""
-        return bool(self._names & {"_AUTHENTICATION", "_SSL", "_ALL_BROKERS_DOWN"})
+    def refused(self) -> bool:
+        """Whether the cluster says no to who asks: waiting longer is in vain."""
+        return bool(self._names & {"_AUTHENTICATION", "_SSL"})
+
+    @property
+    def down(self) -> bool:
+        """Whether nobody could be reached; a broker that is started again is there in a moment."""
+        return "_ALL_BROKERS_DOWN" in self._names
 
     def words(self, error: Exception) -> OperationError:
         """The error of a question, with what was told aside."""
         if "_AUTHENTICATION" in self._names:
             who = f"'{self._settings.username}'" if self._settings.username else "without a name"
             variable = self._settings.password_variable or "kafka.password_variable"
-            return OperationError(
+            return RefusedError(
                 f"AUTH: the cluster refuses the user {who}. Correct kafka.username, "
                 f"kafka.sasl_mechanism or the password in {variable}, and start again."
             )
         if "_SSL" in self._names:
-            return OperationError(
+            return RefusedError(
                 f"TLS: no safe connection to the cluster: {_why_unsafe(self._settings)}. See "
                 "kafka.ca_file, and the certificates of the brokers and of kafka.certificate_file."
             )
@@ -66,7 +75,7 @@ def in_words(error: Exception) -> OperationError:
     if name in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE"):
         return OperationError(SOURCE_DOWN)
     if name == "GROUP_AUTHORIZATION_FAILED":
-        return OperationError(
+        return RefusedError(
             "ACL: this user may not write down how far it is. Let it READ the group "
             "tapeline.<pipeline>.<source>."
         )
@@ -75,10 +84,8 @@ def in_words(error: Exception) -> OperationError:
     return OperationError(f"KAFKA: {words}. It is tried again.")
 
 
-def forbidden(topics: str) -> OperationError:
-    return OperationError(
-        f"ACL: this user may not read {topics}. Let it READ and DESCRIBE them; it is tried again."
-    )
+def forbidden(topics: str) -> RefusedError:
+    return RefusedError(f"ACL: this user may not read {topics}. Let it READ and DESCRIBE them.")
 
 
 def _why_unsafe(settings: KafkaSettings) -> str:

@@ -2,12 +2,13 @@
 import { api, byId, clock, colour, count, draw, element, empty, fill, follow, readable, refreshing, table } from "/static/tapeline.js";
 
 const refresh = refreshing(async () => {
-  const { status, recent, feed } = await api("health");
+  const { status, pulls, recent, feed } = await api("health");
   const banner = byId("banner");
   const problems = [status.failure, feed.problem, ...Object.values(status.problems ?? {})].filter(Boolean);
   banner.dataset.state = problems.length ? "bad" : status.running ? "good" : "";
   banner.textContent = problems.length ? `✗ ${problems.join("; ")}` : status.paused ? `The flow is paused by ${status.paused.who}, since ${clock(status.paused.at, true)}. ${status.paused.note}` : status.running ? `✓ The pipeline runs, since ${clock(status.started_at, true)}.` : "The pipeline does not run. Start it with tapeline run.";
   showSources(status.sources ?? {});
+  showPulls(pulls);
   showIncidents(status.incidents ?? []);
   const figure = (words, value) => element("div", {}, element("dt", {}, words), element("dd", {}, value));
   fill(
@@ -36,6 +37,21 @@ function showSources(sources) {
     { title: "problem", cell: (row) => row.problem ?? "" },
   ];
   fill(byId("sources"), rows.length ? table("Every source, from its drop folder to the books", columns, rows) : empty("No flow has run here yet."));
+}
+
+function showPulls(pulls) {
+  const place = byId("pulls");
+  place.hidden = !pulls.length;
+  const columns = [
+    { title: "pull", cell: (row) => row.pull },
+    { title: "records", number: true, cell: (row) => count(row.records_ever) },
+    { title: "stands at", class: "record", cell: (row) => row.position ?? "the beginning" },
+    { title: "last asked", cell: (row) => (row.asked_at ? clock(row.asked_at, true) : "never") },
+    { title: "next", cell: (row) => (row.next_at ? clock(row.next_at, true) : "given up") },
+    { title: "failures", number: true, cell: (row) => count(row.failures) },
+    { title: "problem", cell: (row) => row.incident?.error ?? "" },
+  ];
+  if (pulls.length) fill(place, table("Every system that tapeline pull asks", columns, pulls));
 }
 
 function showIncidents(incidents) {

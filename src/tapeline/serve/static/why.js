@@ -52,16 +52,25 @@ function signed(value) {
   return text.startsWith("-") || text.startsWith("−") ? text : `+${text}`;
 }
 
+// Where a record came from; of a message also what came with it, which is text and never markup.
+function origin(row) {
+  if (!row.message) return `${row.source} ${row.delivery ?? ""} line ${row.line ?? "?"}`;
+  const { topic, partition, offset, key, headers } = row.message;
+  const beside = (headers ?? []).map((header) => `header ${header.name}: ${header.value ?? ""}`);
+  if (key !== null) beside.unshift(`key: ${key}`);
+  return [`${row.source} ${topic}/${partition} offset ${offset}`, ...beside].join(", ");
+}
+
 async function behind(place, summary, key, revision, offset = 0) {
   const limit = 25;
   const found = await api(`why/${summary}/records`, { key, batch: revision.batch, cause: revision.cause, limit, offset });
-  const known = new Set(["sign", "record", "source", "part", "at", "delivery", "line"]);
+  const known = new Set(["sign", "record", "source", "part", "at", "delivery", "line", "message"]);
   const shares = Object.keys(found.records[0] ?? {}).filter((name) => !known.has(name));
   const columns = [
     { title: "", cell: (row) => (row.sign > 0 ? "+ counted" : "− taken back") },
     { title: "record", class: "record", cell: (row) => row.record ?? "" },
     ...shares.map((name) => ({ title: name.replaceAll("_", " "), number: true, cell: (row) => readable(row[name], whole(row[name])) })),
-    { title: "came with", class: "record", cell: (row) => `${row.source} ${row.delivery ?? ""} line ${row.line ?? "?"}` },
+    { title: "came with", class: "record", cell: origin },
   ];
   fill(
     place,

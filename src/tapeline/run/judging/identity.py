@@ -19,49 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tapeline.books.query import arrow_of, connect, register_table
-from tapeline.errors import OperationError
+from tapeline.run.judging.keys import Hashes, KeyIndex
 
-Hashes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 # Repeats and corrections mostly come soon: the latest records are found without opening a file.
 RECENT_KEYS = 250_000
 KEPT, APPLIED, SUPERSEDED, DUPLICATE, CONFLICT = range(5)
 VERDICTS = ("kept", "applied", "superseded")
 STORED = "_verdict in ('kept', 'applied', 'superseded') and _row = 0"
-
-
-class KeyIndex:
-    """Sorted runs of (hash, batch), merged so that there are few."""
-
-    def __init__(self, limit: int) -> None:
-        self._runs: list[tuple[Hashes, Hashes]] = []
-        self._limit = limit
-
-    def __len__(self) -> int:
-        return sum(len(hashes) for hashes, _ in self._runs)
-
-    def add(self, hashes: Hashes, batches: Hashes) -> None:
-        if len(self) + len(hashes) > self._limit:
-            raise OperationError(
-                f"the identity index is full: {self._limit:,} keys. Raise flow.identity_keys "
-                "(16 bytes of memory per key)."
-            )
-        self._runs.append(_sorted(hashes, batches))
-        while len(self._runs) > 1 and len(self._runs[-2][0]) < 2 * len(self._runs[-1][0]):
-            (h1, b1), (h2, b2) = self._runs[-2:]
-            self._runs[-2:] = [_sorted(np.concatenate([h1, h2]), np.concatenate([b1, b2]))]
-
-    def find(self, hashes: Hashes) -> tuple[Hashes, Hashes]:
-        """Which of these hashes are known, as (places in `hashes`, batches), repeats included."""
-        places, batches = [], []
-        for known, of in self._runs:
-            low = np.searchsorted(known, hashes, side="left")
-            high = np.searchsorted(known, hashes, side="right")
-            for place in np.flatnonzero(high > low):
-                for hit in range(low[place], high[place]):
-                    places.append(place)
-                    batches.append(of[hit])
-        return np.array(places, dtype=np.int64), np.array(batches, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -241,11 +206,6 @@ class Recent:
             (where["source"], where["part"], where["at"]),
             self.batch,
         )
-
-
-def _sorted(hashes: Hashes, batches: Hashes) -> tuple[Hashes, Hashes]:
-    order = np.argsort(hashes, kind="stable")
-    return hashes[order], batches[order]
 
 
 def _numbers(column: pa.ChunkedArray) -> Hashes:

@@ -1,6 +1,8 @@
-"""A broker that asks who one is: SASL over TLS, rights by topic, and a listener that has expired.
+"""The cluster that tests share: one broker, started when the first test asks for it.
 
-Certificates are made by `openssl` for each run, by an authority that lives as long as the run.
+It listens four times: for everybody; behind a line that a test can cut; for users who say who they
+are, by SASL over TLS, with rights by topic; and with a certificate that has expired. Certificates
+are made by `openssl` for each run, by an authority that lives as long as the run.
 """
 
 from __future__ import annotations
@@ -8,7 +10,6 @@ from __future__ import annotations
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,17 @@ from confluent_kafka.admin import (
 from tapeline.broker import Broker
 from tapeline.settings import KafkaSettings
 from tests.kafka import refuse_without_kafka
+from tests.proxy import Proxy
 
 PATIENCE_SECONDS = 30.0
 USER, PASSWORD, VARIABLE = "reader", "k7-Zebra-93!", "TRADES_KAFKA_PASSWORD"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-SECURED = """
-listeners=PLAINTEXT://127.0.0.1:$port,SECURE://127.0.0.1:{secure},EXPIRED://127.0.0.1:{expired},CONTROLLER://127.0.0.1:$controller_port
-advertised.listeners=PLAINTEXT://127.0.0.1:$port,SECURE://127.0.0.1:{secure},EXPIRED://127.0.0.1:{expired},CONTROLLER://127.0.0.1:$controller_port
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,EXPIRED:SASL_SSL
+HOST = "127.0.0.1"
+# Who comes without a name, through the first two, may do everything.
+PROPERTIES = """
+listeners=PLAINTEXT://{host}:$port,LINE://{host}:{inner},SECURE://{host}:{secure},EXPIRED://{host}:{expired},CONTROLLER://{host}:$controller_port
+advertised.listeners=PLAINTEXT://{host}:$port,LINE://{host}:{outer},SECURE://{host}:{secure},EXPIRED://{host}:{expired},CONTROLLER://{host}:$controller_port
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,LINE:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,EXPIRED:SASL_SSL
 sasl.enabled.mechanisms=SCRAM-SHA-512
 listener.name.secure.scram-sha-512.sasl.jaas.config={scram} required;
 listener.name.expired.scram-sha-512.sasl.jaas.config={scram} required;
@@ -50,10 +54,11 @@ super.users=User:ANONYMOUS
 
 
 @dataclass(frozen=True)
-class SecureBroker:
+class Cluster:
     """Tests act as they like through the plain listener; a reader has to say who it is."""
 
     broker: Broker
+    line: Proxy
     secure_port: int
     expired_port: int
     ca_file: Path
@@ -99,32 +104,36 @@ class SecureBroker:
 
 
 @pytest.fixture(scope="session")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
-    """The broker that tests of refusals share; a reader may do there what a test allows."""
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The one broker that tests share: never stopped by one of them."""
     refuse_without_kafka()
-    with secure_broker(tmp_path_factory.mktemp("secured") / "authority") as made:
-        yield made
+    folder = tmp_path_factory.mktemp("cluster")
+    authority = make_authority(folder)
+    make_certificate(folder, "server", days=1)
+    make_certificate(folder, "expired", days=0)
+    inner, secure, expired = free_ports(3)
+    with Proxy(inner) as line:
+        lines = PROPERTIES.format(
+            host=HOST, inner=inner, outer=line.port, secure=secure, expired=expired,
+            folder=folder, scram=SCRAM,
+        )  # fmt: skip
+        broker = Broker(folder / "broker", properties=lines)
+        try:
+            broker.start()
+            made = Cluster(broker, line, secure, expired, authority)
+            info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+            user = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
+            admin = made.admin()
+            admin.alter_user_scram_credentials([user])[USER].result(PATIENCE_SECONDS)
+            yield made
+        finally:
+            broker.stop()
 
 
-@contextmanager
-def secure_broker(folder: Path) -> Iterator[SecureBroker]:
-    folder.mkdir(parents=True)
-    authority = _authority(folder)
-    _certificate(folder, "server", days=1)
-    _certificate(folder, "expired", days=0)
-    secure, expired = free_ports(2)
-    lines = SECURED.format(secure=secure, expired=expired, folder=folder, scram=SCRAM)
-    broker = Broker(folder / "broker", properties=lines)
-    try:
-        broker.start()
-        made = SecureBroker(broker, secure, expired, authority)
-        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        user = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
-        admin = made.admin()
-        admin.alter_user_scram_credentials([user])[USER].result(PATIENCE_SECONDS)
-        yield made
-    finally:
-        broker.stop()
+@pytest.fixture(scope="session")
+def broker(cluster: Cluster) -> Broker:
+    """The shared cluster, through its plain listener."""
+    return cluster.broker
 
 
 def free_ports(count: int) -> list[int]:
@@ -136,7 +145,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _authority(folder: Path) -> Path:
+def make_authority(folder: Path) -> Path:
     _openssl(
         folder, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key",
         "-out", "ca.crt", "-days", "1", "-subj", "/CN=authority of a test",
@@ -144,7 +153,7 @@ def _authority(folder: Path) -> Path:
     return folder / "ca.crt"
 
 
-def _certificate(folder: Path, name: str, days: int) -> None:
+def make_certificate(folder: Path, name: str, days: int) -> Path:
     """A key and a certificate for 127.0.0.1, in one file as Kafka wants them."""
     (folder / "names.ext").write_text("subjectAltName=IP:127.0.0.1\n")
     _openssl(
@@ -156,7 +165,9 @@ def _certificate(folder: Path, name: str, days: int) -> None:
         "-CAcreateserial", "-out", f"{name}.crt", "-days", str(days), "-extfile", "names.ext",
     )  # fmt: skip
     text = (folder / f"{name}.key").read_text() + (folder / f"{name}.crt").read_text()
-    (folder / f"{name}.pem").write_text(text)
+    whole = folder / f"{name}.pem"
+    whole.write_text(text)
+    return whole
 
 
 def _openssl(folder: Path, *words: str) -> None:
