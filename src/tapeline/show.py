@@ -23,6 +23,7 @@ MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00$")
 # The last four are their wide forms, which spreadsheets take for the same.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
+SHOWN_CHARACTERS = 80
 # Control characters but tab and line end, and those that turn the direction of writing.
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -100,6 +101,12 @@ def as_table(rows: pa.Table, title: str = "") -> Table:
     for row in rows.to_pylist():
         table.add_row(*[readable(value) for value in row.values()])
     return table
+
+
+def shortened(value: Any) -> str:
+    """A value as text, cut where a line would be hard to read."""
+    text = str(plain(value))
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
 def readable(value: Any) -> str:

@@ -63,9 +63,10 @@ def test_a_paused_flow_publishes_nothing_until_resumed_and_the_tape_goes_on(
         wait_for(lambda: counts(books) == {"a": 1})
         control.pause(books.layout, Signed(NOW, "amy", "the auditors are here"))
         assert control.pause(books.layout, Signed(NOW, "bob"))["who"] == "amy"
+        # also when there is nothing to do
+        wait_for(lambda: (read_status(books.layout.status) or {}).get("paused") is not None)
         drop(tmp_path, "b", {"word": "b"})
         wait_for(lambda: runner.tapes["raw"].last_batch == 2)
-        wait_for(lambda: (read_status(books.layout.status) or {}).get("paused") is not None)
         assert counts(books) == {"a": 1}
     with (
         Runner(counted(), settings, session=spark) as again,  # a restart does not end it

@@ -122,7 +122,10 @@ def test_a_corrected_record_takes_the_place_of_the_broken_one(trial: Trial) -> N
     act(trial, REDRIVE, Filter(positions=[row["position"]]), fixed)
     assert totals(trial) == {"tea": (8, 1)}
     assert trial.verdicts("sales") == {"kept": 1, "quarantined": 1}
-    (done,) = show(trial.books, row["position"])["acts"]
+    shown = show(trial.books, row["position"])
+    assert (shown["delivery"], shown["line"]) == ("a test's records", 1)
+    assert json.loads(shown["record"])["amount"] == "-1"
+    (done,) = shown["acts"]
     assert (done["act"], done["who"], done["record"]) == ("redrive", "ann", fixed)
     assert balanced(trial)
     # It holds its key now: the same record from the sender is a repeat.

@@ -17,14 +17,13 @@ from tapeline.books.operator import DISMISS, REDRIVE, Act
 from tapeline.cli.groups import Place, grouped
 from tapeline.cli.options import AsJson, Note, Who, out, print_json
 from tapeline.declare.duration import parse_moment
-from tapeline.show import plain, readable
+from tapeline.show import plain, readable, shortened
 from tapeline.watch.quarantine import Filter, Signed, decide, quarantined
 from tapeline.watch.quarantine import show as show_quarantined
 
 app = typer.Typer(
     help="The records in quarantine, and what is decided about them.", no_args_is_help=True
 )
-SHOWN_BYTES = 80
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def quarantine_list(
         return
     shown = RichTable("position", "table", "reasons", "key", "at", "record")
     for row in rows[:limit]:
-        record = readable(row["record"] or b"")[:SHOWN_BYTES]
+        record = readable(shortened(row["record"] or b""))
         cells = [row["position"], row["table"], "; ".join(row["reasons"]), str(row["key"] or "")]
         shown.add_row(*map(readable, cells), readable(row["at"]), record)
     out.print(shown if rows else "The quarantine is empty.")
@@ -104,7 +103,8 @@ def quarantine_show(
         for name, value in [("key", message["key"]), *_pairs(message["headers"])]:
             out.print(f"{readable(name)}: {readable(value)}", soft_wrap=True)
     else:
-        out.print(f"{escape(position)}, line {facts['line']} of delivery {facts['delivery']}:")
+        file = readable(facts["delivery"])
+        out.print(f"{escape(position)}, line {facts['line']} of {file}:", soft_wrap=True)
     out.print(readable(facts["record"]), soft_wrap=True)
     for row in facts["quarantined"]:
         out.print(f"in quarantine of {row['table']}: {readable('; '.join(row['reasons']))}")

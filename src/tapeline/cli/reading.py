@@ -28,12 +28,11 @@ from tapeline.cli.options import (
 )
 from tapeline.declare.duration import parse_moment
 from tapeline.run.sinks.standing import alerts
-from tapeline.show import plain, readable, write_file
+from tapeline.show import plain, readable, shortened, write_file
 from tapeline.watch.audit import audit as run_audit
 from tapeline.watch.history import changes, why
 
 app = typer.Typer()
-SHOWN_CHARACTERS = 80
 
 
 @app.command()
@@ -136,16 +135,11 @@ def origin(record: dict[str, Any]) -> str:
     place = f"{message['topic']}/{message['partition']} offset {message['offset']}"
     beside = [("header " + one["name"], one["value"]) for one in message["headers"] or []]
     shown = [
-        f"{readable(name)}: {readable(_cut(value))}"
+        f"{readable(name)}: {readable(shortened(value))}"
         for name, value in [("key", message["key"]), *beside]
         if value is not None
     ]
     return ", ".join([f"{record['source']} {readable(place)}", *shown])
-
-
-def _cut(value: bytes) -> str:
-    text = str(plain(value))
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
 @app.command("changes")

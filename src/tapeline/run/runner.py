@@ -217,16 +217,22 @@ class Runner:
             self._guarded_advance()
             ticks.done(self._clock())
             self._reports.status.overruns = ticks.overruns
-        elif ticks is None and (self.failure is not None or self.flow.waiting):
-            self._try_again()
+        else:
+            self._between(ticks is None and (self.failure is not None or bool(self.flow.waiting)))
         answer_all(self.layout, self._still)
         self._say()
 
-    def _try_again(self) -> None:
-        """What waits: a failed batch, acts of operators, all that came during a pause."""
+    def _between(self, due: bool) -> None:
+        """Between batches: what is due is done, or it is seen that somebody paused or resumed.
+
+        Due is a failed batch, acts of operators, all that came during a pause.
+        """
         if self._working.acquire(blocking=False):
             try:
-                self._guarded_advance()
+                if due:
+                    self._guarded_advance()
+                else:
+                    self._rests()
             finally:
                 self._working.release()
 

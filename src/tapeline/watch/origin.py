@@ -41,7 +41,7 @@ def behind(
     batches, places = [link["_batch"] for link in links], [_place(link) for link in links]
     _want(connection, [(*place, batch) for place, batch in zip(places, batches, strict=True)])
     keys = _keys(connection, books, summary, batches)
-    origins = _origins(connection, books, places)
+    origins = origins_of(connection, books, places)
     entry = books.plan.entry_of(summary.stream).name
     # A record that was sent again entered its first table in an earlier batch.
     earlier = [p for p, b in zip(places, batches, strict=True) if (*p, b) not in keys]
@@ -133,13 +133,20 @@ def _place(link: Row) -> Place:
     return position["source"], position["part"], position["at"]
 
 
-def _origins(
-    connection: duckdb.DuckDBPyConnection, books: Books, places: Sequence[Place]
+def origins_of(
+    connection: duckdb.DuckDBPyConnection,
+    books: Books,
+    places: Sequence[Place],
+    raw: bool = False,
 ) -> dict[Place, Row]:
-    """The delivery and line of the wanted records, and the message if it was one, from the tape."""
+    """The delivery and line of the wanted records, and the message if it was one, from the tape.
+
+    With `raw` also their bytes.
+    """
     found: dict[Place, Row] = {}
     for source in {name for name, *_ in places}:
-        register_tape(connection, "tape", books.layout.tape(source))
+        if not register_tape(connection, "tape", books.layout.tape(source)):
+            continue
         register_table(connection, "listed", books.layout.tape_batches(source))
         parts = ", ".join(str(n) for n in sorted({p for name, p, _ in places if name == source}))
         names: dict[int, str] = {}
@@ -149,15 +156,26 @@ def _origins(
             names |= {one["delivery"]: one["name"] for one in json.loads(text)}
         # By the numbers of the pieces first: they say which files need not be read.
         rows: pa.Table = connection.sql(
-            "select * exclude (raw) from tape semi join wanted w "
+            f"select {'*' if raw else '* exclude (raw)'} from tape semi join wanted w "
             'on tape.part = w.part and tape."at" = w.place and w.source = ? '
             f"where part in ({parts})",
             params=[source],
         ).to_arrow_table()
         for record in rows.to_pylist():
-            found[source, record["part"], record["at"]] = {
+            origin = {
                 "delivery": names.get(record["delivery"]),
                 "line": record["line"],
                 "message": message_of(record),
             }
+            bytes_too = {"raw": record["raw"]} if raw else {}
+            found[source, record["part"], record["at"]] = origin | bytes_too
     return found
+
+
+def record_at(books: Books, place: Place) -> Row | None:
+    """One record of the tape: its bytes and where it came from."""
+    if place[0] not in books.plan.pipeline.sources:
+        return None
+    with connect() as connection:
+        _want(connection, [place])
+        return origins_of(connection, books, [place], raw=True).get(place)

@@ -12,10 +12,10 @@ from typing import Any
 
 from tapeline.books import Books
 from tapeline.books.operator import DISMISS, REDRIVE, Act, OperatorTape
-from tapeline.books.query import connect, register_table, register_tape
+from tapeline.books.query import connect, register_table
 from tapeline.books.reader import standing
 from tapeline.errors import OperationError, QuestionError, did_you_mean
-from tapeline.watch.origin import keys_at, message_of
+from tapeline.watch.origin import keys_at, record_at
 
 Row = dict[str, Any]
 POSITION = re.compile(r"([a-z][a-z0-9_]*):(\d+):(\d+)")
@@ -79,25 +79,17 @@ def show(books: Books, position: str) -> Row:
     """One record: its bytes, where it stands in quarantine, and what was decided about it."""
     place = _parse(position)
     rows = quarantined(books, Filter(positions=[position]))
-    source, part, at = place
-    found: list[Row] = []
-    with connect() as connection:
-        if source in books.plan.pipeline.sources and register_tape(
-            connection, "tape", books.layout.tape(source)
-        ):
-            where = f"part = {part} and tape.at = {at}"
-            found = connection.sql(f"from tape where {where}").to_arrow_table().to_pylist()
-    if not found:
+    record = record_at(books, place)
+    if record is None:
         raise QuestionError(f"there is no record {position}. 'quarantine list' names positions.")
     acts = [act.row() for act in OperatorTape(books.layout.operator).since(0)
             if act.table and act.position == place]  # fmt: skip
-    record = found[0]
     return {
         "position": position,
         "record": record["raw"],
         "delivery": record["delivery"],
         "line": record["line"],
-        "message": message_of(record),
+        "message": record["message"],
         "quarantined": [{k: v for k, v in row.items() if k != "record"} for row in rows],
         "acts": acts,
     }

@@ -52,7 +52,7 @@ async function show(position) {
   place.hidden = false;
   fill(
     place,
-    element("h2", { tabindex: "-1" }, `Record ${position}, line ${found.line} of delivery ${found.delivery}`),
+    element("h2", { tabindex: "-1" }, `Record ${position}, line ${found.line} of ${found.delivery}`),
     element("p", { class: "record" }, found.record),
     element("ul", {},
       found.quarantined.map((one) => element("li", {}, `in quarantine of ${one.table}: ${one.reasons.join("; ")}`)),
