@@ -408,8 +408,8 @@ def test_a_view_can_be_pulled(office: Office, follow: Any) -> None:
 
 def test_a_page_is_cut_at_its_bytes_and_never_inside_a_value(office: Office, follow: Any) -> None:
     office.book("a", "b", "c", "d")
-    size = len(follow().reader.page(None).lines[0])
-    pulled = follow(PostgresPull("trades", "id"), answer_bytes=3 * size + 1)
+    three = sum(map(len, follow().reader.page(None).lines[:3]))  # a time may be a digit shorter
+    pulled = follow(PostgresPull("trades", "id"), answer_bytes=three + 1)
     assert pulled.read() == ["a", "b", "c", "d"]
     assert pulled.sizes == [3, 1]
     with pytest.raises(OperationError, match="more than 10 bytes"):

@@ -9,6 +9,7 @@ import pytest
 from tapeline.drill import Asked, Drill
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_books_are_right_after_kills_at_named_points_and_random_moments(tmp_path: Path) -> None:
     said: list[str] = []

@@ -180,4 +180,4 @@ def test_the_command_answers_as_table_csv_and_json(brokerage: Brokerage) -> None
     assert [one["kind"] for one in json.loads(listed.stdout)].count("view") == 2
     assert "running_buy" in tapeline(folder, "sql", "--root", "books").stdout
     wrong = tapeline(folder, "sql", "select * from tades", "--root", "books")
-    assert (wrong.returncode, "Did you mean 'trades'?" in wrong.stderr) == (3, True)
+    assert (wrong.returncode, "Did you mean 'trades'?" in wrong.stderr) == (2, True)
