@@ -73,7 +73,7 @@ def test_49_an_intake_ends_while_its_cluster_is_away_and_owes_it_an_answer(
     intake.recover(0, 0)
     take_all(intake)
     os.kill(pid_of(own), signal.SIGKILL)
-    intake._group.tell({"away/0": 0})
+    intake._group.tell(intake._reading, {"away/0": 0})
     ending = threading.Thread(target=intake.close, daemon=True)
     ending.start()
     ending.join(60)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -123,19 +122,6 @@ class Cluster:
         except KafkaException as error:
             raise in_words(error) from None
         return Bounds(first, end)
-
-    def note_group(self, group: str, offsets: Mapping[str, int]) -> Future[Any]:
-        """Write how far a group is; the answer comes later."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-
-        places = [
-            TopicPartition(topic, int(partition), at)
-            for name, at in offsets.items()
-            for topic, _, partition in [name.rpartition("/")]
-        ]
-        asked = [ConsumerGroupTopicPartitions(group, places)]
-        answers = self._admin.alter_consumer_group_offsets(asked, request_timeout=ASK_SECONDS)
-        return answers[group]
 
     def at(
         self, consumer: Consumer, partitions: list[Partition], moment: datetime

@@ -35,6 +35,7 @@ from tapeline.settings import KafkaSettings
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
+LEAVE_SECONDS = 5.0
 LOOK_SECONDS = 5.0  # how often partitions, identities and lost offsets are looked for
 
 
@@ -75,7 +76,7 @@ class TopicIntake:
         self._looked = 0.0
         self._delivery = 0
         self._through = 0
-        self._group = Group(owner.group, self._cluster)
+        self._group = Group()
         self._owner = owner
         self._ending = Ending(kafka.ending)
         self._written: dict[str, int] = {}  # the same ends, open transactions included
@@ -114,7 +115,7 @@ class TopicIntake:
                 stood = self.reached.next[name]
                 self.reached.next[name] = max(stood, self._ending.bound(name, end))
             self._stop_at_ends()
-            self._group.tell(self.reached.next)
+            self._group.tell(self._reading, self.reached.next)
             self._measure()
             self.rounds += 1
             self._sound = True
@@ -175,14 +176,13 @@ class TopicIntake:
             yield
 
     def close(self) -> None:
-        if self._consumer is not None:
-            self._group.close(self.reached.next)
-        self._leave()
-
-    def _leave(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
+        """Leave the cluster. One that is away is not waited for: the client ends by itself."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            # While a commit is unanswered its close() does not return (librdkafka, issue 3740).
+            leaving = threading.Thread(target=consumer.close, daemon=True)
+            leaving.start()
+            leaving.join(LEAVE_SECONDS)
 
     @property
     def _reading(self) -> Consumer:
@@ -273,7 +273,7 @@ class TopicIntake:
 
     def _resume(self) -> None:
         """After a start or an error: a consumer of its own, at what is published."""
-        self._leave()
+        self.close()
         self._identities = {}
         for piece in self._shelf.recover(max(self._through, self._shelf.last_piece)):
             self._note(piece)
