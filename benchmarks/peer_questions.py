@@ -6,7 +6,7 @@ They do less: neither keeps the raw records, a quarantine, or what a sum was bef
 from __future__ import annotations
 
 from benchmarks.generate import REPOSITORY, make
-from benchmarks.scenarios import Facts, arm, fresh_root, ours, ratio, right
+from benchmarks.scenarios import Facts, arm, each, fresh_root, ours, ratio, right
 
 ENVIRONMENTS = REPOSITORY / ".venv-peers"
 PEERS = ("flink", "pathway")
@@ -27,14 +27,12 @@ def peers(scale: float, rounds: int) -> Facts:
                 words = [*places, "--out", str(root / "out")]
                 one = arm(f"benchmarks.peers.{name}_sums", *words, python=python)
             found[name].append(right(one, made))
-    whole = {name: [one["seconds_from_start"] for one in runs] for name, runs in found.items()}
+    whole = each(found, "seconds_from_start")
     return {
         "unit": f"seconds for {made.lines:,} records, from the start of the process",
         **whole,
-        "from_ready": {
-            name: [one["seconds_from_ready"] for one in runs] for name, runs in found.items()
-        },
-        "cpu_seconds": {name: [one["cpu_seconds"] for one in runs] for name, runs in found.items()},
-        "peak_rss_mb": {name: [one["peak_rss_mb"] for one in runs] for name, runs in found.items()},
+        "from_ready": each(found, "seconds_from_ready"),
+        "cpu_seconds": each(found, "cpu_seconds"),
+        "peak_rss_mb": each(found, "peak_rss_mb"),
         **{f"against_{name}": ratio(whole["tapeline"], whole[name]) for name in PEERS},
     }

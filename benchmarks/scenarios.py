@@ -161,9 +161,9 @@ def catch_up(scale: float, rounds: int) -> Facts:
             until = ["--until-trades", str(made.trades), "--watermark", "60 days", "--tuned"]
             by_hand = arm("benchmarks.by_hand", "--root", str(root), *places, *until)
             found["by_hand_tuned"].append(right(by_hand, made))
-    whole = {name: [one["seconds_from_start"] for one in runs] for name, runs in found.items()}
-    ready = {name: [one["seconds_from_ready"] for one in runs] for name, runs in found.items()}
-    cpu = {name: [one["cpu_seconds"] for one in runs] for name, runs in found.items()}
+    whole = each(found, "seconds_from_start")
+    ready = each(found, "seconds_from_ready")
+    cpu = each(found, "cpu_seconds")
     return {
         "unit": f"seconds for {made.lines:,} records, from the start of the process",
         **whole,
@@ -174,7 +174,7 @@ def catch_up(scale: float, rounds: int) -> Facts:
         "cpu_seconds": cpu,
         "trades_per_cpu_second": round(made.trades / median(cpu["tapeline"])),
         "against_duckdb_cpu": ratio(cpu["tapeline"], cpu["duckdb_sums"]),
-        "peak_rss_mb": {name: [one["peak_rss_mb"] for one in runs] for name, runs in found.items()},
+        "peak_rss_mb": each(found, "peak_rss_mb"),
     }
 
 
@@ -370,6 +370,11 @@ def to_the_browser(scale: float, rounds: int) -> Facts:
         "p50_seconds": median(one["p50_seconds"] for one in runs),
         "runs": runs,
     }
+
+
+def each(found: dict[str, list[Facts]], fact: str) -> dict[str, list[float]]:
+    """One fact of every arm, by its rounds."""
+    return {name: [one[fact] for one in runs] for name, runs in found.items()}
 
 
 def ratio(ours_: list[float], theirs: list[float]) -> float:

@@ -20,7 +20,8 @@ from tapeline.broker import Broker
 from tapeline.run.session import build_session
 from tapeline.settings import Settings
 from tests.kafka import consumed, produced
-from tests.orders import expected, found, live, order, plan_of, stand, wait_for
+from tests.orders import expected, found, live, order, plan_of, stand
+from tests.waiting import wait_for
 
 LOST_OF_HUNDRED = 5
 MESSAGES, PORTIONS = 3_000, 10

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -145,13 +144,6 @@ def environment(broker: Broker) -> dict[str, str]:
         "TAPELINE_KAFKA_BROKERS": broker.bootstrap_servers,
         "TAPELINE_JARS": str(Path(__file__).parents[1] / ".jars"),
     }
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def order(number: int) -> str:

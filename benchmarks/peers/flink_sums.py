@@ -2,8 +2,8 @@
 
 Its own environment runs it: .venv-peers/flink/bin/python -m benchmarks.peers.flink_sums
 --drop DIR --reference DIR --out DIR. One streaming job in SQL, so no row ever visits Python.
-It keeps no raw records and no quarantine, and takes no checkpoints: with them it did not survive
-the end of its bounded sources.
+It keeps no raw records and no quarantine, and takes no checkpoints: with one every ten seconds it
+failed on 300,000 trades, was restarted, and did not come to an end.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ import shlex
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -23,6 +22,7 @@ from tapeline.run.supervisor import Supervisor
 from tapeline.settings import NotifySettings, SuperviseSettings
 from tapeline.watch.notify import Notifier
 from tapeline.watch.status import StatusFile, read_status
+from tests.waiting import wait_for
 
 NOW = datetime(2026, 11, 13, 10, tzinfo=UTC)
 
@@ -75,13 +75,6 @@ def test_an_incident_that_is_over_is_told_and_forgotten() -> None:
     assert "DISK_FULL" in told.messages[0]["error"]
     supervisor.failed("the flow", OperationError("again"))
     assert told.messages[-1]["event"] == "began"
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def test_a_command_gets_the_message_on_its_input(tmp_path: Path) -> None:

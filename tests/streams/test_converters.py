@@ -18,7 +18,8 @@ from tapeline.broker import Broker
 from tapeline.plan import load_pipeline, resolve
 from tapeline.settings import Settings, activate
 from tests.kafka import consumed_bytes, produced
-from tests.orders import Stand, live, stand, wait_for
+from tests.orders import Stand, live, stand
+from tests.waiting import wait_for
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "converters"
 SCHEMA = json.loads((EXAMPLES / "schemas" / "7.avsc").read_text())

@@ -30,7 +30,8 @@ from tapeline.testing import Trial
 from tapeline.watch.audit import audit
 from tapeline.watch.status import read_status
 from tests.streams.test_corrections import expected, pipeline, record
-from tests.streams.test_runner import counted, counts, drop, settings_for, wait_for
+from tests.streams.test_runner import counted, counts, drop, settings_for
+from tests.waiting import wait_for
 
 RETRIES = SuperviseSettings(attempts=100, max_wait_seconds=0.5)
 

@@ -33,8 +33,9 @@ from tapeline.settings import (
 from tapeline.watch.status import read_status
 from tests.cluster import PASSWORD, VARIABLE, Cluster
 from tests.kafka import produced
-from tests.orders import Make, expected, found, live, order, orders, wait_for
+from tests.orders import Make, expected, found, live, order, orders
 from tests.streams.test_demo_kafka import equals_the_oracle
+from tests.waiting import wait_for
 
 PATIENCE_SECONDS = 120.0
 

@@ -28,7 +28,8 @@ from tapeline.settings import LogSettings, Settings
 from tapeline.watch.audit import audit
 from tapeline.watch.quarantine import Signed
 from tapeline.watch.status import read_status
-from tests.streams.test_runner import counted, counts, drop, settings_for, wait_for
+from tests.streams.test_runner import counted, counts, drop, settings_for
+from tests.waiting import wait_for
 
 NOW = datetime(2026, 11, 13, 10, tzinfo=UTC)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +21,7 @@ from tapeline.plan import Plan, resolve
 from tapeline.run.runner import Runner
 from tapeline.settings import IntakeSettings, Settings
 from tapeline.watch.audit import audit
+from tests.waiting import wait_for
 
 
 def counted() -> Plan:
@@ -54,13 +54,6 @@ def drop(folder: Path, name: str, *records: dict[str, Any]) -> None:
 
 def counts(books: Books) -> dict[str, int]:
     return {row["word"]: row["n"] for row in books.read("counts").to_pylist()}
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        threading.Event().wait(0.05)
 
 
 def test_a_tick_takes_what_came_and_an_empty_one_publishes_nothing(

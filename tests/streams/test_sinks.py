@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -55,6 +54,7 @@ from tapeline.testing import Trial
 from tapeline.watch.housekeeping import tidy
 from tests.cluster import PASSWORD, VARIABLE, Cluster
 from tests.kafka import consumed
+from tests.waiting import wait_for
 
 Make = Callable[..., str]
 Record = dict[str, Any]
@@ -594,10 +594,3 @@ def test_a_function_of_ones_own_gets_rows_and_batch_and_is_asked_again_after_an_
     assert sum(count for _, count in called) - called[2][1] == len(shop.oracle.rows)
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["_new"] for one in printed] == [one["_new"] for one in shop.oracle.changes]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)

@@ -19,7 +19,8 @@ from tapeline.settings import FlowSettings, IntakeSettings
 from tapeline.watch.quarantine import Filter, quarantined
 from tests.connectors.test_topic_faults import remove_before
 from tests.kafka import produced
-from tests.orders import Make, expected, found, kafka_of, live, order, orders, wait_for
+from tests.orders import Make, expected, found, kafka_of, live, order, orders
+from tests.waiting import wait_for
 
 
 def test_what_a_cluster_lost_repeated_or_garbled_is_named_in_the_books(

@@ -25,8 +25,8 @@ from tests.orders import (
     orders,
     plan_of,
     run_to_the_end,
-    wait_for,
 )
+from tests.waiting import wait_for
 
 
 def test_once_takes_what_the_topics_hold_and_the_next_goes_on(
