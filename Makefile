@@ -6,7 +6,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON := .venv/bin/python
 # where ruff looks; folders that are not there yet are left out
-CODE := $(wildcard src tests benchmarks gallery examples)
+CODE := $(wildcard src tests benchmarks gallery examples scripts)
 
 .PHONY: help setup demo test slow orchestrators screenshots drill lint format check bench peers bench-all lock lock-orchestrators lock-peers lock-jars clean
 
@@ -19,15 +19,15 @@ setup: ## Make .venv and .jars (minutes the first time, a blink after)
 demo: setup ## Run the demo; SECONDS=60 for a longer or shorter one, KAFKA=1 through a broker
 	@.venv/bin/tapeline demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(KAFKA),--kafka)
 
-test: setup ## Run the tests; ARGS="-k quarantine" is passed to pytest
+test: setup ## Run the tests in two processes; ARGS="-k quarantine" is passed to pytest
 	@bash scripts/browser.sh
 	@bash scripts/postgres.sh
 	@bash scripts/network.sh
-	@$(PYTHON) -m pytest $(ARGS)
+	@$(PYTHON) scripts/tests.py $(ARGS)
 
 slow: setup ## Run the drills of a minute each
 	@bash scripts/network.sh
-	@$(PYTHON) -m pytest -m slow --ignore=tests/orchestrators $(ARGS)
+	@$(PYTHON) scripts/tests.py -m slow --ignore=tests/orchestrators $(ARGS)
 
 lint: setup ## Check style, types and the direction of imports
 	$(PYTHON) -m ruff check $(CODE)

@@ -3,8 +3,8 @@
     python -m benchmarks.generate million --scale 0.1
 
 An input is a folder: `drop/` (the files), `reference/` (the CSV files), `truth.jsonl` (written
-before any line is formatted) and `expected.json` (the window sums, by tests/oracle.py). Inputs
-live under $TAPELINE_BENCH, else under `.bench/` of the repository. Write nothing into them.
+before any line is formatted) and `expected.json` (the window sums, by the oracle). Inputs live
+under $TAPELINE_BENCH, else under `.bench/` of the repository. Write nothing into them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
@@ -234,9 +233,6 @@ def _chunks(records: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _oracle() -> Any:
-    """The tests' oracle, which is no part of the package: the repository must be on the path."""
-    if str(REPOSITORY) not in sys.path:
-        sys.path.insert(0, str(REPOSITORY))
     from tapeline.trades import oracle
 
     return oracle

@@ -51,8 +51,8 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def tape(asked: argparse.Namespace) -> None:
-    from tapeline.run.session import build_session
     from tapeline.settings import KafkaSettings, Settings
+    from tapeline.spark.session import build_session
 
     kafka = KafkaSettings(brokers=asked.brokers)
     settings = Settings(project=asked.root, root=asked.root / "books", kafka=kafka)
@@ -68,14 +68,14 @@ def take_topic(spark: SparkSession, settings: Any, name: str, topic: str, messag
     """From a topic to the tape, until so many messages are on it."""
     from tapeline.books import Layout
     from tapeline.books.operator import OperatorTape
+    from tapeline.books.status_file import StatusFile
+    from tapeline.books.tape import Tape, TapeBatch
+    from tapeline.flow.batch_size import BatchSize
+    from tapeline.intake.loop import IntakeLoop
     from tapeline.plan import resolve
-    from tapeline.run.ingest import Ingest
-    from tapeline.run.room import Room
-    from tapeline.run.supervisor import Supervisor
-    from tapeline.run.taking import Taking
-    from tapeline.run.tape import Tape, TapeBatch
     from tapeline.settings import SuperviseSettings
-    from tapeline.watch.status import StatusFile
+    from tapeline.spark.ingest import Ingest
+    from tapeline.supervisor import Supervisor
 
     pipeline = Pipeline(name)
     pipeline.source("raw", Kafka(topic, format="text"))
@@ -85,12 +85,12 @@ def take_topic(spark: SparkSession, settings: Any, name: str, topic: str, messag
     made = Tape(layout, "raw", _now)
     supervisor = Supervisor(name, SuperviseSettings(), lambda _: None, _now)
     status = StatusFile(layout.status, _now())
-    room = Room(settings.flow.records_per_batch, 0)
+    room = BatchSize(settings.flow.records_per_batch, 0)
     # Of the flow, which stays out, taking needs no more than this.
     flow: Any = SimpleNamespace(
         tapes={"raw": made}, room=room, operator=OperatorTape(layout.operator), booked=lambda _: 0
     )
-    taking = Taking(plan, settings, flow, supervisor, status, _now)
+    taking = IntakeLoop(plan, settings, flow, supervisor, status, _now)
     accepted, checkpoint = layout.intake("raw") / "accepted", layout.checkpoint("raw")
     enough, stop = threading.Event(), threading.Event()
     seen = 0

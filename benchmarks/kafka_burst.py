@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,8 @@ from benchmarks.ours import SummaryTotal
 from benchmarks.scenarios import Facts, environment, fresh_root, right
 from tapeline.books import Layout
 from tapeline.books.commits import read_commits
+from tapeline.books.status import Status, read_status
 from tapeline.broker import Broker
-from tapeline.watch.status import read_status
 
 ORDINARY_RATE, BURST_RATE = 100, 5_000
 BEFORE_SECONDS, BURST_SECONDS, AFTER_SECONDS = 60.0, 600.0, 120.0
@@ -170,7 +169,7 @@ def watch(
     try:
         while time.monotonic() < until and not _over(samples, made, sender):
             time.sleep(SAMPLE_SECONDS)
-            waits = (read_status(status) or {}).get("lag_records", 0)
+            waits = (read_status(status) or Status()).lag_records
             counted = total()
             at = time.monotonic() - sending.begin
             samples.append(Sample(at, counted, waits, live.watch.sample().rss_bytes >> 20))
@@ -188,8 +187,7 @@ def _over(samples: Sequence[Sample], made: Input, sender: threading.Thread) -> b
 
 def batches(root: Path) -> Facts:
     rows = read_commits(Layout(root / "books" / "trades").commits)
-    bodies = [json.loads(row["body"]) for row in rows if row["event"] == "decided"]
-    sizes = [sum(one["records"] for one in body["tapes"].values()) for body in bodies]
+    sizes = [row.commit.records for row in rows if row.decides]
     return {"batches": len(sizes), "most_records_in_a_batch": max(sizes)}
 
 

@@ -32,17 +32,17 @@ import psutil
 from benchmarks import sums
 from benchmarks.clock import seconds_since_start
 from benchmarks.latency import percentile
-from tapeline.books import Books, proof
+from tapeline.books import Books, row_hash
+from tapeline.books.audit import audit
 from tapeline.books.commits import read_commits
+from tapeline.books.revisions import why
 from tapeline.declare.pipeline import Table
+from tapeline.operate.runner import Runner
 from tapeline.plan import Plan, load_pipeline, resolve
-from tapeline.run.runner import Runner
 from tapeline.settings import Settings, load_settings
+from tapeline.store.housekeeping import tidy
 from tapeline.testing import Trial
 from tapeline.trades.reference import write_reference
-from tapeline.watch.audit import audit
-from tapeline.watch.history import why
-from tapeline.watch.housekeeping import tidy
 
 LINES_PER_BATCH = 200
 
@@ -70,8 +70,8 @@ def forgetful(table: Table) -> Table:
 
 def prove_nothing() -> None:
     """Rows are neither ordered nor hashed any more: a changed value would go unseen."""
-    proof._ordered = lambda rows: rows
-    proof._parts = lambda column: iter(())
+    row_hash._ordered = lambda rows: rows
+    row_hash._parts = lambda column: iter(())
 
 
 def say(event: str, **facts: object) -> None:
@@ -268,7 +268,7 @@ def asked_of(books: Books, audits: bool = False) -> dict[str, Any]:
     """Milliseconds of what people ask, each the median of five; an audit is asked once."""
     rows = books.read("trade_summary")
     commits = read_commits(books.layout.commits)
-    middle = commits[len(commits) // 2]["at"]
+    middle = commits[len(commits) // 2].at
     middle_row = rows.slice(rows.num_rows // 2, 1).to_pylist()[0]
     key = [str(middle_row[name]) for name in ("window_start", "terminal", "currency")]
     asked: dict[str, Callable[[], object]] = {

@@ -17,12 +17,14 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from tapeline import Files, Kafka, Pipeline, Rows, Stream
+from tapeline.books.commit import Commit, Counts
+from tapeline.books.meanings import Code
 from tapeline.books.schemas import POSITION, REGISTER, with_columns
+from tapeline.deliver import SinkWorkers
+from tapeline.flow.ledger import Ledger
 from tapeline.plan import resolve
-from tapeline.run.ledger import Ledger
-from tapeline.run.sinks import Delivering
-from tapeline.run.supervisor import Supervisor
 from tapeline.settings import KafkaSettings, Settings, SuperviseSettings
+from tapeline.supervisor import Supervisor
 
 ROWS_PER_BATCH = 10_000
 OWN = pa.schema([("id", pa.string()), ("value", pa.string())])
@@ -47,7 +49,7 @@ def delivery(rows: Path, root: Path, brokers: str, topic: str) -> Callable[[], N
     published = write_books(rows, settings.home(name), name)
     told: list[object] = []
     supervisor = Supervisor(name, SuperviseSettings(), told.append, lambda: datetime.now(UTC))
-    delivering = Delivering(resolve(pipeline), settings, supervisor, lambda: published)
+    delivering = SinkWorkers(resolve(pipeline), settings, supervisor, lambda: published)
 
     def work() -> None:
         delivering.finish(threading.Event())
@@ -60,13 +62,13 @@ def write_books(rows: Path, home: Path, name: str) -> int:
     """A register of these rows, ten thousand a batch; the last batch."""
     given = DeltaTable(str(rows)).to_pyarrow_table(columns=["key", "value"])
     with ThreadPoolExecutor(2) as pool:
-        ledger = Ledger(home, name, {"silver/orders": SCHEMA}, {}, pool, datetime.now(UTC))
+        ledger = Ledger(home, name, {"silver/orders": SCHEMA}, Code({}), pool, datetime.now(UTC))
         for first in range(0, given.num_rows, ROWS_PER_BATCH):
             batch = ledger.commits.next_batch
             register = _register(given.slice(first, ROWS_PER_BATCH), batch)
             staged = ledger.stage("silver/orders", register, batch)
-            body = {"files": [staged.facts()], "tables": {"orders": {"rows": register.num_rows}}}
-            decision = ledger.decide(body, datetime.now(UTC))
+            counts = {"orders": Counts(rows=register.num_rows)}
+            decision = ledger.decide(Commit(files=[staged], tables=counts), datetime.now(UTC))
             ledger.finish(decision)
             ledger.publish(decision, datetime.now(UTC))
             ledger.shorten()

@@ -6,7 +6,6 @@ an arm whose sums differ from the truth has no number.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -258,13 +257,13 @@ def _killed_and_started_again(made: Input, point: str) -> Facts:
         if doomed.ended().exit_code != -signal.SIGKILL:
             raise RuntimeError(f"{point} was not reached often enough: nothing was killed")
         rows = read_commits(root / "books" / "trades" / "commits")
-        bodies = [json.loads(row["body"]) for row in rows if row["event"] == "decided"]
-        ordinary = median(body["milliseconds"] for body in bodies[-5:]) / 1000
-        at_work = len(bodies) + (point != "decided")
+        took = [row.commit.milliseconds or 0 for row in rows if row.decides]
+        ordinary = median(took[-5:]) / 1000
+        at_work = len(took) + (point != "decided")
         again = arm("benchmarks.ours", "reach", *places, "--batches", str(at_work))
         plain = arm("benchmarks.ours", "reach", *places, "--batches", "0")
     beyond = again["reached"] - plain["ready"]
-    first = bodies[0]["milliseconds"] / 1000
+    first = took[0] / 1000
     return {
         "point": point,
         "batch": at_work,

@@ -36,7 +36,7 @@ def served(root: Path) -> Iterator[tuple[str, psutil.Process]]:
     places = ["--project", str(root), "--root", str(root / "books"), "--port", "0", "--json"]
     log = (bench_folder() / "logs" / "serve.log").open("wb")
     child = subprocess.Popen(
-        [*COMMAND, "serve", *places],
+        [*COMMAND, "serve", "tapeline.trades", *places],
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
@@ -112,7 +112,7 @@ def many_clients(made: Input, root: Path, clients: int, seconds: float) -> Facts
         over.set()
         thread.join()
     rows = read_commits(root / "books" / "trades" / "commits")
-    published = {r["batch"]: r["at"].timestamp() for r in rows if r["event"] == "published"}
+    published = {row.batch: row.at.timestamp() for row in rows if row.publishes}
     missed = sum(len(set(published) - {batch for batch, _ in seen}) for seen in told)
     waits = [at - published[batch] for seen in told for batch, at in seen]
     return {

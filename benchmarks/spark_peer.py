@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import sums
-from benchmarks.generate import REPOSITORY
-from tapeline.run.session import TUNING
+from tapeline.java import compared_jars, named_jar
+from tapeline.spark.conf import TUNING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-JARS = REPOSITORY / ".jars"
 DELTA_JARS = (
     "delta-spark_4.2_2.13-4.4.0.jar",
     "delta-storage-4.4.0.jar",
@@ -85,7 +84,7 @@ def session(name: str, work: Path, tuned: bool, **more: str) -> SparkSession:
 
 def _plain(work: Path) -> dict[str, str]:
     return {
-        "spark.jars": ",".join(str(JARS / jar) for jar in DELTA_JARS),
+        "spark.jars": ",".join(map(str, compared_jars(DELTA_JARS))),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -109,7 +108,7 @@ def _tuned() -> dict[str, str]:
     return {
         "spark.driver.memory": "4g",
         "spark.driver.extraJavaOptions": TUNING["spark.driver.extraJavaOptions"],
-        "spark.driver.extraClassPath": str(JARS / BARE_FILESYSTEM_JAR),
+        "spark.driver.extraClassPath": str(compared_jars([BARE_FILESYSTEM_JAR])[0]),
         "spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -135,8 +134,8 @@ def lines_of(reader: object, drop: Path) -> DataFrame:
 
 def connector_jars() -> dict[str, str]:
     """The setting that adds Spark's own connector to the jars of Delta."""
-    kafka = [path for name in KAFKA_JARS for path in sorted(JARS.glob(f"{name}*.jar"))]
-    return {"spark.jars": ",".join(map(str, [*(JARS / jar for jar in DELTA_JARS), *kafka]))}
+    jars = compared_jars([*DELTA_JARS, *map(named_jar, KAFKA_JARS)])
+    return {"spark.jars": ",".join(map(str, jars))}
 
 
 def lines_of_topic(reader: Any, brokers: str | None, topic: str) -> DataFrame:

@@ -9,6 +9,7 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 cd "$root"
 stamps=.venv/.stamps
 venv_python=.venv/bin/python
+list="$root/src/tapeline/jars.sha256"    # in the package, so that an installed one compares too
 
 say() { printf '%s\n' "$*"; }
 fail() { printf 'set-up: %s\n' "$@" >&2; exit 1; }
@@ -155,9 +156,9 @@ install_packages() {
 jars_verify() {    # every listed jar is there and unchanged, and no other jar is
     [[ -d "$1" ]] || return 1
     local listed present
-    listed="$(grep -c . jars.sha256)"
+    listed="$(grep -c . "$list")"
     present="$(find "$1" -name '*.jar' | grep -c . || true)"
-    [[ "$listed" == "$present" ]] && (cd "$1" && sha256 -c --status "$root/jars.sha256" 2>/dev/null)
+    [[ "$listed" == "$present" ]] && (cd "$1" && sha256 -c --status "$list" 2>/dev/null)
 }
 
 retrieve_jars() {    # into folder $1; the broker's into a folder below it, since versions differ from Spark's
@@ -184,10 +185,10 @@ fresh_folder() {    # beside .jars, so that moving it there is one rename; gone 
 pin_jars() {
     fresh_folder
     retrieve_jars "$fresh"
-    (cd "$fresh" && sha256 *.jar broker/*.jar) >jars.sha256
+    (cd "$fresh" && sha256 *.jar broker/*.jar) >"$list"
     rm -rf .jars
     mv "$fresh" .jars
-    say "jars.sha256 lists $(grep -c . jars.sha256) jars."
+    say "jars.sha256 lists $(grep -c . "$list") jars."
 }
 
 install_jars() {
@@ -195,7 +196,7 @@ install_jars() {
     fresh_folder
     retrieve_jars "$fresh"
     jars_verify "$fresh" || {
-        (cd "$fresh" && sha256 -c "$root/jars.sha256") >&2 || true
+        (cd "$fresh" && sha256 -c "$list") >&2 || true
         fail "the fetched jars are not the ones of jars.sha256; nothing was installed"
     }
     rm -rf .jars

@@ -10,11 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tapeline import testing
-from tapeline.run.session import CONNECTORS, build_session
-from tapeline.settings import Settings
-from tests.cluster import broker, cluster  # noqa: F401 - fixtures for all tests
-from tests.kafka import own, second_broker, topic  # noqa: F401 - fixtures for all tests
-from tests.postgres import Postgres, running_postgres
+from tests.support.kafka import own, second_broker, topic  # noqa: F401 - fixtures for all tests
+from tests.support.kafka_cluster import broker, cluster  # noqa: F401 - fixtures for all tests
+from tests.support.postgres import Postgres, running_postgres
+from tests.support.steps_once import StepsOnce
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SHARED = Path(__file__).parents[2] / "shared" / "data"
@@ -27,9 +26,9 @@ for name in [n for n in os.environ if n.startswith("TAPELINE_") and n != "TAPELI
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     # A JVM takes its jars when it starts, and all tests share one.
-    build_session(Settings(), "tapeline-testing", CONNECTORS)
-    session = testing.spark()
-    yield session
+    session = testing.spark(connectors=True)
+    with StepsOnce(session):
+        yield session
     session.stop()
 
 

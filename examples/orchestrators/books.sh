@@ -20,7 +20,7 @@ fact() { printf '%s\n' "$done" | sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p"; }
 done=$("${BOOKS_TAPELINE:-tapeline}" run "$pipeline" --once --json --project "$project" 2>"$errors")
 code=$?
 if [ "$code" -eq 0 ]; then
-    note "$(fact records) records in $(fact batches) batches; the books stand at batch $(fact batch)"
+    note "$(fact records) records in $(fact batches) batches, last batch: $(fact batch)"
 elif [ "$code" -eq 3 ] && grep -q ALREADY_RUNNING "$errors"; then
     # The run before is still at work. It, or the next one, takes what has come meanwhile.
     note "another process is at work; nothing to do"

@@ -4,9 +4,16 @@ from tapeline.connect import Console, Files, Foreach, HttpPull, Kafka, Memory, P
 from tapeline.declare import (
     Alerts,
     Changes,
+    Destination,
     Each,
+    FencedError,
+    Format,
     Pipeline,
+    RecordFile,
     Rows,
+    SinkBatch,
+    SinkContext,
+    SinkPosition,
     Snapshot,
     Stream,
     expect,
@@ -15,6 +22,7 @@ from tapeline.declare import (
     expect_or_quarantine,
 )
 from tapeline.errors import DeclarationError, OperationError, TapelineError
+from tapeline.formats.records import Records
 from tapeline.settings import option
 
 __all__ = [
@@ -22,16 +30,24 @@ __all__ = [
     "Changes",
     "Console",
     "DeclarationError",
+    "Destination",
     "Each",
+    "FencedError",
     "Files",
     "Foreach",
+    "Format",
     "HttpPull",
     "Kafka",
     "Memory",
     "OperationError",
     "Pipeline",
     "PostgresPull",
+    "RecordFile",
+    "Records",
     "Rows",
+    "SinkBatch",
+    "SinkContext",
+    "SinkPosition",
     "Snapshot",
     "Stream",
     "TapelineError",

@@ -49,3 +49,22 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if close:
         return f" Did you mean '{close[0]}'?"
     return f" Known: {', '.join(names)}." if names else ""
+
+
+def in_words(error: Exception) -> str:
+    """What went wrong, and for the ordinary troubles of a disk, what to do."""
+    if isinstance(error, TapelineError):
+        return str(error)
+    text = str(error).split("JVM stacktrace")[0].strip()
+    for sign, advice in REMEDIES.items():
+        if sign in text:
+            return f"{text}. {advice}"
+    return f"{type(error).__name__}: {text}"
+
+
+REMEDIES = {
+    "No space left": "DISK_FULL: free some space; the run then continues.",
+    "Read-only file system": "READ_ONLY: mount the disk for writing; the run then continues.",
+    "Permission denied": "NO_ACCESS: give this user write access; the run then continues.",
+    "Input/output error": "IO: check the disk. Data that did not reach the disk is not counted.",
+}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal, get_args, get_type_hints
 
 from tapeline.errors import DeclarationError, did_you_mean
@@ -14,6 +17,7 @@ from tapeline.errors import DeclarationError, did_you_mean
 FILE = "tapeline.toml"
 PATTERN_CHARACTERS = "*?[]{}%"
 PREFIX = "TAPELINE_"
+FAR = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")  # s3a://, hdfs://; a Path keeps one "/"
 # Read elsewhere, not settings: where the jars are, the fault drills, the benchmarks' folder.
 OTHER_VARIABLES = {"TAPELINE_JARS", "TAPELINE_FAILPOINTS", "TAPELINE_BENCH"}
 
@@ -25,6 +29,7 @@ class SparkSettings:
     master: str = "local[2]"
     driver_memory: str = "2g"
     trigger_milliseconds: int = 50
+    conf: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,9 @@ class IntakeSettings:
     bytes_per_piece: int = 16 * 1024 * 1024
     record_bytes: int = 1024 * 1024
     file_bytes: int = 5 * 1024**3
+    file_rows: int = 100_000_000
+    expansion_ratio: int = 200
+    decoded_bytes: int = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ class FlowSettings:
     bytes_per_batch: int = 128 * 1024 * 1024
     target_batch_seconds: float = 0.0
     identity_keys: int = 200_000_000
+    culprits_per_batch: int = 100
 
 
 @dataclass(frozen=True)
@@ -98,10 +107,16 @@ class ServeSettings:
     address: str = "127.0.0.1"
     port: int = 8787
     token_file: str = ""
+    tokens: str = ""
     behind_proxy: Literal["no", "yes"] = "no"
+    trusted_proxies: str = ""
+    user_header: str = ""
+    user_role: Literal["read", "act"] = "read"
     hosts: str = ""
     acts: Literal["no", "yes"] = "no"
     clients: int = 500
+    connections_per_address: int = 300
+    request_seconds: float = 20.0
     requests_per_minute: int = 1_200
     answers_megabytes: int = 64
 
@@ -118,6 +133,7 @@ class KafkaSettings:
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
     username: str = ""
     password_variable: str = ""
+    password_in_clear: Literal["no", "yes"] = "no"
     on_loss: Literal["stop", "go_on"] = "stop"
     wait_seconds: float = 0.05
     registry: str = ""
@@ -143,6 +159,7 @@ class PullSettings:
     secret_variable: str = ""
     timeout_seconds: float = 30.0
     answer_bytes: int = 64 * 1024 * 1024
+    password_in_clear: Literal["no", "yes"] = "no"
 
 
 @dataclass(frozen=True)
@@ -164,13 +181,24 @@ class Settings:
     pipeline: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     pull: Mapping[str, PullSettings] = field(default_factory=dict)
 
+    def refuse_far_root(self) -> None:
+        """Books are kept on a local disk: a root elsewhere would become a folder of that name."""
+        found = FAR.match(str(self.root))
+        if found:
+            said = str(self.root).replace(":/", "://", 1)
+            raise DeclarationError(
+                f"the root '{said}' is not a folder of this machine. The books are kept on a "
+                "local disk: set 'root' to a folder."
+            )
+
     def home(self, pipeline: str) -> Path:
         """Where a pipeline's tables and state live."""
+        self.refuse_far_root()
         home = self.within(self.root) / pipeline
         if any(char in str(home) for char in PATTERN_CHARACTERS):
             raise DeclarationError(
-                f"'{home}' holds one of {PATTERN_CHARACTERS}, which Spark or Delta "
-                "read as a pattern. Choose another root."
+                f"the path '{home}' contains one of {PATTERN_CHARACTERS}, which Spark or Delta "
+                "treat as a pattern. Choose another root."
             )
         return home
 
@@ -181,6 +209,7 @@ class Settings:
 
 _active = Settings()
 _asked: dict[str, set[str]] = {}
+_readers: set[str] = set()  # the modules that read options when they are imported
 
 
 def activate(settings: Settings) -> None:
@@ -196,9 +225,23 @@ def option(name: str, default: str) -> str:
     It comes from [pipeline.trades] in tapeline.toml or from TAPELINE_PIPELINE_TRADES_WINDOW.
     """
     section, _, key = name.partition(".")
+    _readers.add(_importing())
     _asked.setdefault(section, set()).add(key)
     variable = os.environ.get(f"{PREFIX}PIPELINE_{section}_{key}".upper())
     return variable if variable is not None else _active.pipeline.get(section, {}).get(key, default)
+
+
+def _importing() -> str:
+    """The module whose top level is running: the caller may be a function of another module."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__")) if frame is not None else ""
+
+
+def modules_with_options() -> set[str]:
+    """The modules that have read options so far in this process."""
+    return set(_readers)
 
 
 def refuse_unknown_options(settings: Settings, pipeline: str) -> None:
@@ -247,7 +290,9 @@ def _fill(values: Any, said: Mapping[str, Any], where: str) -> Any:
         if key not in known:
             raise DeclarationError(f"{where}: unknown setting '{key}'.{did_you_mean(key, known)}")
         current = getattr(values, key)
-        if is_dataclass(current):
+        if isinstance(current, Mapping):
+            changes[key] = _flat(value, f"{where} [{key}]")
+        elif is_dataclass(current):
             if not isinstance(value, Mapping):
                 raise DeclarationError(f"{where}: '{key}' is a section: write [{key}].")
             changes[key] = _fill(current, value, f"{where} [{key}]")
@@ -256,6 +301,23 @@ def _fill(values: Any, said: Mapping[str, Any], where: str) -> Any:
             off = getattr(type(values), key, None) == 0
             changes[key] = _typed(value, hints[key], f"{where}: '{key}'", off)
     return replace(values, **changes)
+
+
+def _flat(said: Any, where: str, before: str = "") -> dict[str, str]:
+    """A table of another program's settings, by their names with dots; TOML may nest them."""
+    if not isinstance(said, Mapping):
+        raise DeclarationError(f"{where} must be a section of names and values.")
+    found: dict[str, str] = {}
+    for key, value in said.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, where, f"{before}{key}.")
+        elif isinstance(value, bool):
+            found[f"{before}{key}"] = str(value).lower()
+        elif isinstance(value, str | int | float):
+            found[f"{before}{key}"] = str(value)
+        else:
+            raise DeclarationError(f"{where}: '{before}{key}' must be a text or a number.")
+    return found
 
 
 def _typed(value: Any, kind: Any, where: str, may_be_zero: bool = False) -> Any:
@@ -282,6 +344,8 @@ def _from_environment(settings: Settings, environment: Mapping[str, str]) -> Set
     ]
     for section in sections:
         for item in fields(getattr(settings, section)):
+            if isinstance(getattr(getattr(settings, section), item.name), Mapping):
+                continue  # a table: the file has it
             names[f"{PREFIX}{section}_{item.name}".upper()] = (section, item.name)
     for variable, value in environment.items():
         if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES:

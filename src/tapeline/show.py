@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, datetime
@@ -17,21 +16,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.table import Table
 
+from tapeline.books.exact import EXACT
+from tapeline.books.schemas import key_words
 from tapeline.errors import OperationError, QuestionError
+from tapeline.terminal import json_text, moment, one_line
 
-MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00$")
 # The last four are their wide forms, which spreadsheets take for the same.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 SHOWN_CHARACTERS = 80
-# Control characters but tab and line end, and those that turn the direction of writing.
-OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# Beyond it readers of JSON that know only floats, browsers among them, round a number.
+MOST_EXACT_IN_JSON = 2**53 - 1
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON holds it: money is text, never a float."""
+    """A value as JSON holds it: money is text, never a float, and so is an integer too long."""
     if isinstance(value, Decimal):
         return f"{value:f}"
+    if isinstance(value, int) and abs(value) > MOST_EXACT_IN_JSON:
+        return str(value)
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, date):
@@ -46,7 +49,7 @@ def plain(value: Any) -> Any:
 
 
 def as_json(rows: pa.Table) -> str:
-    return json.dumps([plain(row) for row in rows.to_pylist()], indent=2, ensure_ascii=False)
+    return json_text([plain(row) for row in rows.to_pylist()])
 
 
 def as_csv(rows: pa.Table) -> str:
@@ -69,7 +72,7 @@ def write_file(rows: pa.Table, path: Path) -> None:
         with _whole(path) as hidden:
             pq.write_table(rows, hidden)
     else:
-        raise QuestionError(f"'{path.name}' ends with none of .csv, .json and .parquet.")
+        raise QuestionError(f"'{path.name}' must end with .csv, .json or .parquet.")
 
 
 def write_text(text: str, path: Path) -> None:
@@ -88,7 +91,7 @@ def _whole(path: Path) -> Iterator[Path]:
     except OSError as error:
         hidden.unlink(missing_ok=True)
         raise OperationError(
-            f"{path} cannot be written: {error.strerror}. Make its folder, or name another one."
+            f"{path} cannot be written: {error.strerror}. Create its folder, or choose another one."
         ) from None
 
 
@@ -97,7 +100,7 @@ def as_table(rows: pa.Table, title: str = "") -> Table:
     table = Table(title=title or None, title_justify="left", header_style="bold")
     for field in rows.schema:
         right = pa.types.is_decimal(field.type) or pa.types.is_integer(field.type)
-        table.add_column(field.name, justify="right" if right else "left")
+        table.add_column(one_line(field.name), justify="right" if right else "left")
     for row in rows.to_pylist():
         table.add_row(*[readable(value) for value in row.values()])
     return table
@@ -110,7 +113,7 @@ def shortened(value: Any) -> str:
 
 
 def readable(value: Any) -> str:
-    """A value for people; never markup, and nothing that a terminal obeys."""
+    """A value for people, on one line; nothing in it is obeyed by a terminal."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -118,39 +121,17 @@ def readable(value: Any) -> str:
     if isinstance(value, Decimal | int):
         return f"{value:,}" if isinstance(value, int) else f"{_short(value):,f}"
     if isinstance(value, datetime):
-        text = value.strftime("%Y-%m-%d %H:%M:%S")
-        return text.removesuffix(":00")
-    return OBEYED.sub(_told, str(plain(value))).replace("[", r"\[")
-
-
-def _told(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
-
-
-def as_words(fact: Any) -> str:
-    """A fact of a status, for people: its parts apart by commas, those with parts on lines."""
-    if isinstance(fact, dict):
-        said = {name: part for name, part in fact.items() if part not in (None, {}, [])}
-        deep = {name: part for name, part in said.items() if isinstance(part, dict)}
-        flat = ", ".join(f"{name} {as_words(said[name])}" for name in said if name not in deep)
-        lines = [f"{name}: {as_words(part)}" for name, part in deep.items()]
-        return "\n".join([flat, *lines] if flat else lines)
-    if isinstance(fact, list):
-        return "\n".join(as_words(part) for part in fact)
-    if isinstance(fact, bool):
-        return "yes" if fact else "no"
-    if isinstance(fact, int | float):
-        return f"{fact:,}"
-    if isinstance(fact, str) and MOMENT.match(fact):
-        return readable(datetime.fromisoformat(fact))
-    return str(fact)
+        return moment(value)
+    return one_line(key_words(str(plain(value))))
 
 
 def _short(value: Decimal) -> Decimal:
     """Without zeros behind the second decimal."""
-    exponent = value.normalize().as_tuple().exponent
+    if value.as_tuple().exponent == 0:
+        return value  # a whole number
+    exponent = EXACT.normalize(value).as_tuple().exponent
     places = max(2, -exponent) if isinstance(exponent, int) else 2
-    return value.quantize(Decimal(1).scaleb(-places))
+    return EXACT.quantize(value, Decimal(1).scaleb(-places))
 
 
 def _cell(value: Any) -> Any:

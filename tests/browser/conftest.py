@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import ConsoleMessage, Page, expect
 
 from tapeline.trades.lines import line
 from tapeline.trades.simulator import Day, simulate
-from tests.brokerage import Brokerage, trade
+from tests.support.brokerage import Brokerage, trade
 
+expect.set_options(timeout=20_000)
 SCREENSHOTS = Path(__file__).parents[2] / ".screenshots"
 ARGUMENTS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -57,3 +59,20 @@ def day(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Iterator[str]:
 def screenshots() -> Path:
     SCREENSHOTS.mkdir(exist_ok=True)
     return SCREENSHOTS
+
+
+@pytest.fixture
+def quiet(page: Page) -> Iterator[Page]:
+    """A page whose console must stay empty: no error, no blocked script or style."""
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+
+    def heard(said: ConsoleMessage) -> None:
+        if said.type == "error":
+            problems.append(said.text)
+
+    page.on("console", heard)
+    page.set_default_timeout(30_000)
+    yield page
+    away = ("ERR_CONNECTION", "ERR_INCOMPLETE", "ERR_EMPTY", "Failed to fetch", "ERR_NETWORK")
+    assert [text for text in problems if not any(word in text for word in away)] == []

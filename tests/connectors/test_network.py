@@ -15,20 +15,20 @@ from tapeline import OperationError
 from tapeline.books.operator import OperatorTape
 from tapeline.broker import Broker
 from tapeline.connect import Kafka
-from tapeline.run.intake import IntakeLimits
-from tapeline.run.topics import Owner, TopicIntake
-from tapeline.run.topics.trouble import RefusedError
+from tapeline.intake.files import IntakeLimits
+from tapeline.intake.kafka import TopicIntake, TopicOwner
+from tapeline.intake.kafka.client_errors import RefusedError
 from tapeline.settings import KafkaSettings
 from tapeline.trades.records import Day
 from tapeline.trades.topic_delivery import Topic, play_to_topic
-from tests.cluster import (
+from tests.support.kafka import produced
+from tests.support.kafka_cluster import (
     PASSWORD,
     USER,
     VARIABLE,
     Cluster,
 )
-from tests.connectors.test_topics import values
-from tests.kafka import produced
+from tests.support.topic_intake import values
 
 GROUP = "tapeline.test.raw"
 
@@ -36,7 +36,7 @@ GROUP = "tapeline.test.raw"
 @contextmanager
 def reading(settings: KafkaSettings, topic: str, home: Path) -> Iterator[TopicIntake]:
     kafka, limits = Kafka(topic, format="text"), IntakeLimits(records_per_piece=500)
-    owner = Owner("test", "raw", OperatorTape(home / "operator"), "tests")
+    owner = TopicOwner("test", "raw", OperatorTape(home / "operator"), "tests")
     intake = TopicIntake(kafka, home, settings, limits, lambda: datetime.now(UTC), owner)
     intake.recover(0, 0)
     try:
@@ -55,7 +55,7 @@ def take_until(intake: TopicIntake, done: Callable[[], bool], seconds: float = 1
 
 
 def take_some(intake: TopicIntake) -> None:
-    """Until it fails: a right to read is missed only by the first fetch."""
+    """Until it fails: a read access is missed only by the first fetch."""
     for _ in range(100):
         intake.take()
 
@@ -126,7 +126,7 @@ def test_messages_come_over_sasl_and_tls(
         ("password", "readable", rf"AUTH: .*'{USER}'.*password in {VARIABLE}"),
         ("certificate", "readable", r"TLS: .*certificate has expired"),
         ("authority", "readable", r"TLS: .*unable to get local issuer"),
-        ("right to read", "visible", r"ACL: this user may not read"),
+        ("read access", "visible", r"ACL: this user may not read"),
         ("right to see", "hidden", r"ACL: this user may not read topic hidden"),
     ],
 )

@@ -18,23 +18,21 @@ from typing import Any
 import pytest
 
 from tapeline import DeclarationError, Files, HttpPull, OperationError, Pipeline
-from tapeline.books import Books
-from tapeline.connect.answers import cut
+from tapeline.books.pulls import PullsStatus, read_pulls
+from tapeline.connect.json_page import cut
 from tapeline.connect.pulling import LaterError
-from tapeline.doctor import Finding
-from tapeline.doctor.work import pulls
-from tapeline.plan import load_pipeline, resolve
-from tapeline.run.chore import FILES_AHEAD
-from tapeline.run.collector import Collector
-from tapeline.run.failpoints import PULL_POINTS
+from tapeline.intake.pull import FILES_AHEAD
+from tapeline.operate.doctor import Finding
+from tapeline.operate.doctor.work import pulls
+from tapeline.operate.puller import Puller
 from tapeline.serve.feed import Feed
 from tapeline.serve.metrics import metrics_of
 from tapeline.settings import PullSettings, Settings, SuperviseSettings, load_settings
+from tapeline.testing import PULL_CRASH_POINTS, Deployment, plan_of
 from tapeline.trades.lines import line
 from tapeline.trades.simulator import Day, simulate
-from tapeline.watch.pulls import read_pulls
-from tests.back_office import TOKEN, BackOffice
-from tests.pulled import PIPELINE, Project
+from tests.support.back_office import TOKEN, BackOffice
+from tests.support.pull_project import PIPELINE, Project
 
 COMMAND = [sys.executable, "-m", "tapeline", "pull", "pipeline.py", "--json"]
 DAY = Day(3, date(2026, 11, 13), 100, broken=0.0, corrections=0.05)
@@ -59,8 +57,8 @@ def test_every_record_comes_once_and_as_it_was_sent(opened: Opened, open_end: bo
     office, here = opened(open_end=open_end)
     (facts,) = here.pull()
     assert here.delivered() == TRADES
-    assert facts["records"] == len(TRADES)
-    assert facts["caught_up"] is True
+    assert facts.records == len(TRADES)
+    assert facts.caught_up is True
     here.pull()
     assert here.delivered() == TRADES
     office.records += [b'{"trade_id": "later", "price": 10.10}']
@@ -83,7 +81,7 @@ def test_a_last_page_that_changed_is_refused(opened: Opened) -> None:
     office, here = opened(TRADES[:3])
     here.pull()
     office.records = [TRADES[4], *TRADES[1:4]]
-    with pytest.raises(OperationError, match="gave other records than before"):
+    with pytest.raises(OperationError, match="returned other records than before"):
         here.pull()
     assert here.delivered() == TRADES[:3]
 
@@ -101,15 +99,15 @@ def test_faults_of_server_and_network_lose_and_double_nothing(
     for words in (
         "answered 500",
         "answered 429",
-        "not answered",
+        "no answer",
         "not JSON",
-        "gave a page again",
+        "returned an earlier page again",
     ):
         assert words in said
     assert office.address.removeprefix("http://") not in said
 
 
-@pytest.mark.parametrize("point", PULL_POINTS)
+@pytest.mark.parametrize("point", PULL_CRASH_POINTS)
 def test_killed_at_every_point_it_delivers_every_record_once(opened: Opened, point: str) -> None:
     office, here = opened(TRADES[:25])
     for time_of_death, intake_runs in ((1, True), (2, False), (2, True)):
@@ -194,11 +192,11 @@ def test_the_token_comes_from_the_environment_and_is_never_said(
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"answer_bytes": 100}, "gave more than 100 bytes"),
+        ({"answer_bytes": 100}, "returned more than 100 bytes"),
         ({"address": ""}, "has no address"),
         ({"address": "ftp://127.0.0.1"}, "must start with http"),
-        ({"address": "http://user:word@127.0.0.1"}, "holds a name or password"),
-        ({"address": "http://192.0.2.1", "secret_variable": "PATH"}, "in the clear"),
+        ({"address": "http://user:word@127.0.0.1"}, "contains a user name or password"),
+        ({"address": "http://192.0.2.1", "secret_variable": "PATH"}, "unencrypted"),
         ({"secret_variable": "NO_SUCH_VARIABLE"}, "is not set"),
     ],
 )
@@ -274,7 +272,7 @@ def test_it_waits_while_the_drop_folder_is_full(opened: Opened) -> None:
     for number in range(FILES_AHEAD):
         (here.drop / f"other-{number}").touch()
     (facts,) = here.pull()
-    assert facts["drop_folder_full"] is True
+    assert facts.drop_folder_full is True
     assert office.asked == []
     for number in range(FILES_AHEAD):
         (here.drop / f"other-{number}").unlink()
@@ -292,17 +290,18 @@ def test_what_is_out_of_reach_is_tried_again_and_said_wherever_somebody_looks(
         collector.run(once=True)
         assert isinstance(collector.failure, LaterError)
         pulled = watched(tmp_path)
-        assert (pulled.status["running"], pulled.finding.state) == (True, "soon")
+        assert (pulled.status.running, pulled.finding.state) == (True, "warning")
         assert 'tapeline_pull_next_timestamp_seconds{pull="back_office"}' in pulled.metrics
     pulled = watched(tmp_path)
-    assert pulled.status["running"] is False
-    (one,) = pulled.status["pulls"]
-    assert one["incident"]["attempts"] == one["failures"] == 3
-    assert "was not answered" in one["incident"]["error"]
-    assert one["pulled_at"] is None
-    assert one["next_at"] > one["asked_at"]
+    assert pulled.status.running is False
+    (one,) = pulled.status.pulls
+    assert one.incident is not None
+    assert one.incident.attempts == one.failures == 3
+    assert "got no answer" in one.incident.error
+    assert one.pulled_at is None
+    assert str(one.next_at) > str(one.asked_at)
     assert len(here.said) == 3
-    assert pulled.finding.state == "ill"
+    assert pulled.finding.state == "error"
     assert "3 failures" in pulled.finding.words
     assert "start 'tapeline pull' again" in pulled.finding.remedy
     assert 'tapeline_pull_failures{pull="back_office"} 3.0' in pulled.metrics
@@ -314,12 +313,12 @@ def test_what_has_come_is_said_wherever_somebody_looks(opened: Opened, tmp_path:
     _, here = opened(TRADES[:9])
     here.pull()
     pulled = watched(tmp_path)
-    (one,) = pulled.status["pulls"]
-    assert one["pulled_at"] == one["asked_at"]
-    assert (one["failures"], one["incident"]) == (0, None)
-    assert pulled.finding.state == "well"
+    (one,) = pulled.status.pulls
+    assert one.pulled_at == one.asked_at
+    assert (one.failures, one.incident) == (0, None)
+    assert pulled.finding.state == "ok"
     assert "9 records so far" in pulled.finding.words
-    assert "stands at from-7" in pulled.finding.words
+    assert "position: from-7" in pulled.finding.words
     for line_of_metrics in (
         "tapeline_pulling 0.0",
         'tapeline_pull_records_total{pull="back_office"} 9.0',
@@ -334,7 +333,7 @@ def test_what_has_come_is_said_wherever_somebody_looks(opened: Opened, tmp_path:
 class Watched:
     """A pull as its operator sees it."""
 
-    status: dict[str, Any]
+    status: PullsStatus
     finding: Finding
     metrics: str
     log: list[dict[str, Any]]
@@ -342,7 +341,7 @@ class Watched:
 
 def watched(project: Path) -> Watched:
     settings = load_settings(project, {})
-    books = Books(resolve(load_pipeline("pipeline.py", settings)), settings.home("office"))
+    books = Deployment("pipeline.py", settings).books
     (finding,) = [one for one in pulls(books) if one.what == "pull back_office"]
     metrics = bytes(metrics_of(books, Feed(books, 1)).body).decode()
     log = (books.layout.log / "pull.log").read_text().splitlines()
@@ -361,12 +360,13 @@ def test_one_system_in_trouble_does_not_hold_up_the_other(tmp_path: Path) -> Non
             collector.run(once=True)
             assert here.delivered() == TRADES
             assert "answered 401" in str(collector.failure)
-            collector._say = lambda text: collector.stop() if "given up" in text else None
+            collector._say = lambda text: collector.stop() if "Stopped retrying" in text else None
             collector.run()
-            back, other = collector.facts()
-            assert back["incident"]["given_up"] is True
-            assert back["next_at"] is None
-            assert other["incident"] is None
+            back, other = collector.status()
+            assert back.incident is not None
+            assert back.incident.given_up is True
+            assert back.next_at is None
+            assert other.incident is None
 
 
 def test_it_goes_on_by_itself_when_the_system_is_back(opened: Opened) -> None:
@@ -378,7 +378,7 @@ def test_it_goes_on_by_itself_when_the_system_is_back(opened: Opened) -> None:
         collector._say = lambda text: collector.stop() if "works again" in text else None
         collector.run()
         assert collector.failure is None
-        assert collector.facts()[0]["failures"] == 2 * attempts
+        assert collector.status()[0].failures == 2 * attempts
     here.pull()
     assert here.delivered() == TRADES
 
@@ -432,8 +432,8 @@ def test_the_command_prints_facts_and_stops_at_a_signal(opened: Opened) -> None:
 def test_a_pull_needs_a_source_that_takes_json(tmp_path: Path) -> None:
     for system, into, schema, why in (
         ("HttpPull('/x')", "raw_trade", 'schema="id string"', "Did you mean 'raw_trades'"),
-        ("HttpPull('/x')", "raw_trades", 'format="csv", schema="id string"', "not take them"),
-        ("Files('/x')", "raw_trades", 'schema="id string"', "cannot be asked"),
+        ("HttpPull('/x')", "raw_trades", 'format="csv", schema="id string"', "not read them"),
+        ("Files('/x')", "raw_trades", 'schema="id string"', "not a system to pull from"),
         ("HttpPull('x')", "raw_trades", 'schema="id string"', "must start with '/'"),
     ):
         (tmp_path / "wrong.py").write_text(
@@ -443,11 +443,11 @@ def test_a_pull_needs_a_source_that_takes_json(tmp_path: Path) -> None:
             f"pipeline.pull('office', {system}, into='{into}')\n"
         )
         with pytest.raises(DeclarationError, match=why):
-            resolve(load_pipeline("wrong.py", Settings(project=tmp_path)))
+            plan_of("wrong.py", Settings(project=tmp_path))
 
 
 def test_a_pipeline_without_a_pull_says_how_to_declare_one(tmp_path: Path) -> None:
     pipeline = Pipeline("silent")
     pipeline.source("raw", Files("landing/", schema="id string"))
     with pytest.raises(DeclarationError, match=r"pipeline\.pull"):
-        Collector(resolve(pipeline), Settings(project=tmp_path), timedelta(seconds=1), print)
+        Puller(plan_of(pipeline), Settings(project=tmp_path), timedelta(seconds=1), print)

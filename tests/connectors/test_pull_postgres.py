@@ -16,14 +16,14 @@ import pytest
 from psycopg import sql
 
 from tapeline import DeclarationError, Files, OperationError, Pipeline, PostgresPull
-from tapeline.connect.postgres_pull import PostgresReader
+from tapeline.connect.postgres import PostgresReader
 from tapeline.connect.pulling import LaterError
-from tapeline.plan import load_pipeline, resolve
-from tapeline.run.collector import Collector
+from tapeline.operate.puller import Puller
 from tapeline.settings import PullSettings, Settings, load_settings
-from tests.back_office import TOKEN, BackOffice
-from tests.docs.pages import OPERATE, blocks, files
-from tests.postgres import PASSWORD, Postgres
+from tapeline.testing import plan_of
+from tests.support.back_office import TOKEN, BackOffice
+from tests.support.doc_pages import OPERATE, blocks, files
+from tests.support.postgres import PASSWORD, Postgres
 
 TRADES = """
 create table trades (
@@ -265,7 +265,7 @@ class Turns:
     """Counts how often a pull asks, and lets others wait until it has asked again."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.collector: Collector | None = None
+        self.collector: Puller | None = None
         self._count = 0
         self._asked = threading.Condition()
         ask = PostgresReader.page
@@ -280,7 +280,7 @@ class Turns:
             return page
 
         monkeypatch.setattr(PostgresReader, "page", counted)
-        monkeypatch.setattr("tapeline.connect.postgres_pull.WAIT_SECONDS", 0.0)
+        monkeypatch.setattr("tapeline.connect.postgres.WAIT_SECONDS", 0.0)
 
     def wait(self, turns: int) -> None:
         with self._asked:
@@ -317,7 +317,7 @@ def test_busy_writers_and_restarts_lose_and_double_nothing(
         alive = any(writer.is_alive() for writer in writers)
         starts += 1
         every = timedelta(milliseconds=1)
-        with Collector(resolve(pipeline), settings, every, said.append) as collector:
+        with Puller(plan_of(pipeline), settings, every, said.append) as collector:
             turns.collector = collector if alive else None
             collector.run(once=not alive)
     files = sorted((tmp_path / "landing").glob("*.jsonl"))
@@ -349,15 +349,15 @@ def test_the_example_of_the_documentation_pulls(
             )
         )
         settings = load_settings(tmp_path, {})
-        plan = resolve(load_pipeline("orders.py", settings))
-        with Collector(plan, settings, timedelta(seconds=1), print) as collector:
+        plan = plan_of("orders.py", settings)
+        with Puller(plan, settings, timedelta(seconds=1), print) as collector:
             collector.run(once=True)
             assert collector.failure is None
     pulled = [
         json.loads(p.read_bytes().splitlines()[0]) for p in (tmp_path / "drop").glob("*.jsonl")
     ]
     assert sorted(one["order_id"] for one in pulled) == ["b1", "w1"]
-    assert [one["records"] for one in collector.facts()] == [1, 2]
+    assert [one.records for one in collector.status()] == [1, 2]
 
 
 def test_names_are_quoted_and_values_of_all_kinds_become_json(office: Office, follow: Any) -> None:
@@ -421,7 +421,7 @@ def test_a_page_is_cut_at_its_bytes_and_never_inside_a_value(office: Office, fol
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("timestamp not null", "a clock without a zone"),
+        ("timestamp not null", "a timestamp without a time zone"),
         ("timestamptz(0) not null", "a coarse one"),
         ("text not null", "of type text"),
         ("int", "may be null"),
@@ -447,7 +447,7 @@ def test_what_is_wrong_is_said_without_address_or_password(
         BY_NUMBER.reader("office", settings, "guest").page(None)
     with pytest.raises(LaterError, match="password authentication failed") as refused:
         BY_NUMBER.reader("office", settings, "swordfish").page(None)
-    with pytest.raises(OperationError, match="no such table or column") as missing:
+    with pytest.raises(OperationError, match="the table or column does not exist") as missing:
         office.reader(PostgresPull("trade", "id")).page(None)
     nowhere = PullSettings(address="host=127.0.0.1 port=1 user=guest dbname=office")
     with pytest.raises(LaterError) as away:
@@ -475,9 +475,9 @@ def test_a_connection_that_was_ended_is_made_again(office: Office, follow: Any) 
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        ("no address", "is no address of PostgreSQL"),
-        ("host=127.0.0.1 password=x", "holds a password"),
-        ("postgresql://me:word@127.0.0.1/office", "holds a password"),
+        ("no address", "is not a PostgreSQL address"),
+        ("host=127.0.0.1 password=x", "contains a password"),
+        ("postgresql://me:word@127.0.0.1/office", "contains a password"),
     ],
 )
 def test_an_address_with_a_password_or_none_is_refused(address: str, why: str) -> None:

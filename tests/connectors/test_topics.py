@@ -7,72 +7,21 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tapeline import OperationError
 from tapeline.books.gaps import gaps_of
-from tapeline.books.operator import OperatorTape
 from tapeline.broker import Broker
 from tapeline.connect import Kafka
-from tapeline.run.intake import IntakeLimits
-from tapeline.run.topics import Owner, TopicIntake
-from tapeline.settings import KafkaSettings
-from tests.kafka import produced
+from tests.support.kafka import make_anew, produced
+from tests.support.topic_intake import opened, rows, take_all, values
 
 GROUP = "tapeline.test.raw"
 Make = Callable[..., str]
-
-
-def opened(
-    broker: Broker, home: Path, kafka: Kafka, on_loss: str = "stop", **limits: int
-) -> TopicIntake:
-    settings = KafkaSettings(brokers=broker.bootstrap_servers, on_loss=on_loss)  # type: ignore[arg-type]
-    owner = Owner("test", "raw", OperatorTape(home / "operator"), "tests")
-    return TopicIntake(
-        kafka, home, settings, IntakeLimits(**limits), lambda: datetime.now(UTC), owner
-    )
-
-
-def take_all(intake: TopicIntake, seconds: float = 30.0) -> None:
-    """Until the cluster has nothing more."""
-    deadline = time.monotonic() + seconds
-    quiet = 0
-    while quiet < 4:
-        assert time.monotonic() < deadline, "it did not come to an end"
-        quiet = 0 if intake.take() or intake.waiting()[0] else quiet + 1
-
-
-def rows(home: Path) -> list[dict[str, object]]:
-    """All pieces, in order."""
-    paths = sorted((home / "accepted").glob("*.parquet"))
-    return pa.concat_tables(pq.read_table(path) for path in paths).to_pylist() if paths else []
-
-
-def values(home: Path) -> list[str]:
-    return [bytes(row["raw"]).decode() for row in rows(home)]  # type: ignore[call-overload]
-
-
-def remove(broker: Broker, name: str) -> None:
-    """Delete a topic, and wait until it is gone."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.delete_topics([name])[name].result(30)
-    deadline = time.monotonic() + 30
-    while name in admin.list_topics(timeout=10).topics:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def make_anew(broker: Broker, name: str) -> None:
-    """Delete a topic and make another of its name."""
-    remove(broker, name)
-    assert broker.make_topic(name, 1)
 
 
 def test_every_message_comes_once_across_restarts(
@@ -132,7 +81,7 @@ def test_messages_that_could_not_be_written_are_fetched_again(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("tapeline.run.intake.shelf.write_piece", full)
+        patched.setattr("tapeline.intake.shelf.write_piece", full)
         with pytest.raises(OSError, match="No space"):
             take_all(intake)
     take_all(intake)
@@ -143,7 +92,7 @@ def test_messages_that_could_not_be_written_are_fetched_again(
 def test_a_topic_made_anew_while_it_is_read_goes_on_where_that_is_allowed(
     broker: Broker, topic: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tapeline.run.topics.intake.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("tapeline.intake.kafka.intake.LOOK_SECONDS", 0.1)
     name = topic(1)
     produced(broker, name, ["old"])
     intake = opened(broker, tmp_path, Kafka(name, format="text"), on_loss="go_on")
@@ -196,7 +145,9 @@ def test_a_topic_that_was_made_anew_is_refused_and_named(
     produced(broker, name, ["new 1", "new 2"])
     again = opened(broker, tmp_path, kafka)
     again.recover(0, 0)
-    with pytest.raises(OperationError, match=rf"TOPIC_REPLACED: {re.escape(name)}/0: .*offset 1"):
+    with pytest.raises(
+        OperationError, match=rf"TOPIC_REPLACED: {re.escape(name)}/0: .*offset is 1"
+    ):
         again.take()
     again.close()
     going_on = opened(broker, tmp_path, kafka, on_loss="go_on")
@@ -245,7 +196,7 @@ def test_offsets_that_have_vanished_are_a_gap_with_its_name(
 def test_new_partitions_and_new_topics_of_a_pattern_are_taken_from_their_beginning(
     broker: Broker, topic: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tapeline.run.topics.intake.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("tapeline.intake.kafka.intake.LOOK_SECONDS", 0.1)
     first = topic(1)
     stem = first.rpartition(".")[0]
     kafka = Kafka(re.compile(re.escape(stem) + r"\.\d"), format="text")

@@ -14,14 +14,14 @@ import typer
 
 import tapeline
 from tapeline import testing
-from tapeline.books import Books
 from tapeline.cli import app
-from tapeline.plan import load_pipeline, resolve
-from tapeline.run.session import TUNING
 from tapeline.serve.feed import Feed
 from tapeline.serve.metrics import metrics_of
 from tapeline.settings import OTHER_VARIABLES, PullSettings, Settings
-from tests.docs.pages import (
+from tapeline.spark.conf import TUNING
+from tapeline.testing import Books, plan_of
+from tests.support.commands import COMMANDS
+from tests.support.doc_pages import (
     CHANGELOG,
     OPERATE,
     PAGES,
@@ -34,17 +34,6 @@ from tests.docs.pages import (
     text_of,
 )
 
-
-def commands_of(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
-    """Every command by its words, those of groups included."""
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands_of(command, f"{before}{name} ")
-        else:
-            yield f"{before}{name}", command
-
-
-COMMANDS: dict[str, Any] = dict(commands_of(typer.main.get_command(app)))
 GLOBAL_OPTIONS = {text for p in typer.main.get_command(app).params for text in p.opts}
 SHELL_WORDS = {"cat", "cd", "cp", "git", "mkdir", "mv", "python", "source"}
 HOUSE_STYLE = re.compile(r"\b(simply|just|easy|easily)\b", re.IGNORECASE)
@@ -88,7 +77,7 @@ def test_every_setting_is_documented_with_its_variable_and_default(name: str, de
     text = section(OPERATE, "## Settings")
     row = re.search(rf"^\| `{re.escape(name)}` \|.*$", text, re.MULTILINE)
     assert row, name
-    if name not in ("project", "pipeline", "pull"):
+    if name not in ("project", "pipeline", "pull", "spark.conf"):
         assert f"`TAPELINE_{name.replace('.', '_').upper()}`" in row[0]
         assert re.search(rf"\| `?{re.escape(str(default))}`? \|", row[0]), default
 
@@ -121,11 +110,11 @@ def test_every_public_name_has_a_heading(name: str) -> None:
 
 def test_every_public_name_for_tests_is_documented() -> None:
     text = section(REFERENCE, "## tapeline.testing")
-    own = [n for n, value in vars(testing).items()
-           if n[0] != "_" and getattr(value, "__module__", "") == testing.__name__]  # fmt: skip
-    assert [name for name in own if f"### {name}\n" not in text] == []
-    methods = [n for n, value in vars(testing.Trial).items() if n[0] != "_" and callable(value)]
-    assert [name for name in methods if f"`{name}(" not in text] == []
+    headings = " ".join(re.findall(r"^### (.*)$", text, re.MULTILINE))
+    assert sorted(re.split(r"[, ]+", headings)) == sorted(testing.__all__)
+    for kind in (testing.Trial, testing.Deployment):
+        methods = [n for n, value in vars(kind).items() if n[0] != "_" and callable(value)]
+        assert [name for name in methods if f"`{name}(" not in text] == []
 
 
 def shown_commands(sheet: Path) -> list[str]:
@@ -163,7 +152,7 @@ def test_every_shown_command_exists(sheet: Path) -> None:
 
 
 def test_every_metric_is_documented(tmp_path: Path) -> None:
-    books = Books(resolve(load_pipeline("tapeline.trades", Settings())), tmp_path)
+    books = Books(plan_of("tapeline.trades", Settings()), tmp_path)
     text = bytes(metrics_of(books, Feed(books, 1)).body).decode()
     names = set(re.findall(r"^# HELP (\w+)", text, re.MULTILINE))
     assert len(names) > 10

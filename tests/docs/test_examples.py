@@ -16,12 +16,12 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from tapeline.books.references import rows_by_name
 from tapeline.cli import app
-from tapeline.plan import Plan, load_pipeline, resolve
-from tapeline.run.references import rows_by_name
-from tapeline.run.steps import prepare
 from tapeline.settings import Settings, activate
-from tests.docs.pages import (
+from tapeline.spark.compile import prepare
+from tapeline.testing import Plan, plan_of
+from tests.support.doc_pages import (
     PAGES,
     README,
     REFERENCE,
@@ -45,7 +45,7 @@ def resolved(tmp_path: Path) -> Iterator[Callable[[str, str], Plan]]:
 
     def load(name: str, text: str) -> Plan:
         (tmp_path / name).write_text(text, encoding="utf-8")
-        return resolve(load_pipeline(name, Settings(project=tmp_path)))
+        return plan_of(name, Settings(project=tmp_path))
 
     yield load
     activate(Settings())

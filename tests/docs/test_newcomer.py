@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import README, REPOSITORY, START, TUTORIAL, blocks, with_block
-from tests.docs.terminal import Terminal
+from tests.support.doc_pages import README, REPOSITORY, START, TUTORIAL, blocks, with_block
+from tests.support.terminal import Terminal
 
 # What a clone on another machine would not find in its environment.
 HIDDEN = ("TAPELINE_", "VIRTUAL_ENV", "PYTHON", "SPARK_", "PYSPARK_")
@@ -70,7 +70,7 @@ def test_from_a_clone_through_the_demo_to_a_pipeline_of_ones_own(
         assert terminal.type("cd tapeline")[0] == 0
         code, printed = terminal.type("make demo SECONDS=40", seconds=1_800)
         assert code == 0, printed[-3000:]
-        assert "The chart is at http://127.0.0.1:" in printed
+        assert "Open the chart at http://127.0.0.1:" in printed
         assert "The books balance." in printed
         assert terminal.type("cd ..")[0] == 0
         follow(terminal, START, clone.parent / "coffee")

@@ -19,16 +19,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tapeline import Files, Pipeline, Stream, expect_or_quarantine
-from tapeline.books import Books
-from tapeline.plan import resolve
-from tapeline.run import flow, ledger, tape
-from tapeline.run.failpoints import POINTS
-from tapeline.run.runner import Runner
 from tapeline.settings import Settings
-from tapeline.testing import Trial, drawn
-from tapeline.watch.audit import audit
-from tests.golden.market import market
-from tests.streams.test_command_line import COMMAND, ENVIRONMENT, tapeline
+from tapeline.testing import (
+    CRASH_POINTS,
+    Books,
+    Crash,
+    Deployment,
+    Trial,
+    crash_at,
+    plan_of,
+    table,
+    unbalanced,
+)
+from tests.support import market_pipeline
+from tests.support.command_line import COMMAND, ENVIRONMENT, tapeline
+from tests.support.market_pipeline import market
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -106,7 +111,7 @@ def test_a_trade_of_959_that_comes_with_the_next_half_hour_corrects_its_own_wind
 ) -> None:
     trial = Trial(course("30 minutes"), tmp_path)
     trial.feed(
-        raw_trades=drawn("""
+        raw_trades=table("""
             Type | Amount | CreatedTime
             SELL | 3400   | 2026-11-13 09:31
             BUY  | 3000   | 2026-11-13 09:58
@@ -116,7 +121,7 @@ def test_a_trade_of_959_that_comes_with_the_next_half_hour_corrects_its_own_wind
         "09:30": (3400, 3000)
     }
     trial.feed(
-        raw_trades=drawn("""
+        raw_trades=table("""
             Type | Amount | CreatedTime
             SELL | 2700   | 2026-11-13 10:05
             BUY  | 2900   | 2026-11-13 10:20
@@ -154,13 +159,11 @@ def through_the_drop_folder(tmp_path: Path, file: Path, spark: Any) -> list[dict
     (tmp_path / "landing").mkdir()
     shutil.copy(file, tmp_path / "landing" / ".arriving")
     (tmp_path / "landing" / ".arriving").rename(tmp_path / "landing" / "trades.csv.gz")
-    plan = resolve(market())
+    plan = plan_of(market())
     settings = Settings(project=tmp_path, root=tmp_path / "books")
-    with Runner(plan, settings, session=spark) as runner:
-        runner.run_once()
-    rows: list[dict[str, Any]] = (
-        Books(plan, settings.home("market")).read("trade_summary").to_pylist()
-    )
+    deployment = Deployment(plan, settings)
+    deployment.run_once()
+    rows: list[dict[str, Any]] = deployment.books.read("trade_summary").to_pylist()
     return rows
 
 
@@ -199,45 +202,31 @@ def test_binance_is_exact_although_its_trades_arrive_before_they_happen(
     assert found(trial.read("trade_summary"), NAMES) == golden(folder / "golden.csv", NAMES)
 
 
-class Died(Exception):
-    """Where a process would have been killed."""
-
-
 def test_binance_is_exact_in_its_order_of_arrival_cut_and_killed_at_random(
-    tmp_path: Path, fixtures: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fixtures: Path
 ) -> None:
     folder = fixtures / "binance_live_capture"
     with gzip.open(folder / "trades.csv.gz", "rt") as file:
         header, *lines = file.read().splitlines()
     chance = Random(20240809)
     moment = [datetime(2024, 8, 9, tzinfo=UTC)]
-    doomed: list[str] = []
-
-    def reach(point: str) -> None:
-        if doomed and doomed[0] == point:
-            doomed.clear()
-            raise Died(point)
-
-    monkeypatch.setattr(flow, "reach", reach)
-    monkeypatch.setattr(tape, "reach", reach)
-    monkeypatch.setattr(ledger, "reach", reach)
     trial = Trial(market(), tmp_path, clock=lambda: moment[0])
     deaths = 0
     while lines:
         size = chance.randint(200, 5_000)
         batch, lines = lines[:size], lines[size:]
         moment[0] = datetime.fromisoformat(batch[-1].split(",")[6])
-        doomed[:] = [chance.choice([*POINTS, "never"])]
         try:
-            trial.feed(header, raw_trades=batch)
-        except Died:
+            with crash_at(chance.choice([*CRASH_POINTS, None])):
+                trial.feed(header, raw_trades=batch)
+        except Crash:
             deaths += 1
             trial = Trial(market(), tmp_path, clock=lambda: moment[0], like=trial)
-            trial.flow.advance()
+            trial.advance()
     assert deaths > 3
     assert trial.verdicts("trades") == {"kept": 28_734}
     assert found(trial.read("trade_summary"), NAMES) == golden(folder / "golden.csv", NAMES)
-    assert all(check.balances for check in audit(trial.books, full=True))
+    assert unbalanced(trial.books, full=True) == []
 
 
 @pytest.mark.slow
@@ -246,7 +235,7 @@ def test_binance_is_exact_although_its_process_is_killed(tmp_path: Path, fixture
     with gzip.open(folder / "trades.csv.gz", "rt") as file:
         header, *lines = file.read().splitlines()
     (tmp_path / "landing").mkdir()
-    shutil.copy(Path(__file__).with_name("market.py"), tmp_path / "pipeline.py")
+    shutil.copy(market_pipeline.__file__, tmp_path / "pipeline.py")
     number = 0
 
     def deliver(size: int) -> None:
@@ -261,7 +250,7 @@ def test_binance_is_exact_although_its_process_is_killed(tmp_path: Path, fixture
 
     for _ in range(3):
         deliver(len(lines) // 3)
-        point = chance.choice(POINTS)
+        point = chance.choice(CRASH_POINTS)
         child = subprocess.Popen(
             [*COMMAND, "run", "pipeline.py"],
             cwd=tmp_path,
@@ -276,9 +265,9 @@ def test_binance_is_exact_although_its_process_is_killed(tmp_path: Path, fixture
         assert child.wait() == -signal.SIGKILL
     deliver(len(lines))
     assert tapeline(tmp_path, "run", "pipeline.py", "--once").returncode == 0
-    plan = resolve(market())
+    plan = plan_of(market())
     books = Books(plan, tmp_path / "tapeline-data" / "market")
-    assert books.totals()["trades"]["verdicts"] == {"kept": 28_734}
+    assert books.totals()["trades"].verdicts == {"kept": 28_734}
     rows = books.read("trade_summary").to_pylist()
     assert found(rows, NAMES) == golden(folder / "golden.csv", NAMES)
-    assert all(check.balances for check in audit(books, full=True))
+    assert unbalanced(books, full=True) == []

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.streams.test_command_line import PIPELINE, tapeline
+from tests.support.command_line import PIPELINE, tapeline
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "examples" / "orchestrators"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from tapeline import OperationError
-from tapeline.serve.answers import Answers
+from tapeline.serve.cache import ResponseCache
 
 
 def test_an_answer_is_computed_once_and_the_oldest_go_first() -> None:
-    answers, computed = Answers(most_bytes=10), []
+    answers, computed = ResponseCache(most_bytes=10), []
 
     def compute(text: bytes) -> bytes:
         computed.append(text)
@@ -21,7 +23,7 @@ def test_an_answer_is_computed_once_and_the_oldest_go_first() -> None:
 
 
 def test_a_question_that_is_refused_leaves_nothing_behind() -> None:
-    answers = Answers(most_bytes=10)
+    answers = ResponseCache(most_bytes=10)
 
     def refuse() -> bytes:
         raise OperationError("no")
@@ -30,3 +32,14 @@ def test_a_question_that_is_refused_leaves_nothing_behind() -> None:
         with pytest.raises(OperationError):
             answers.get(number, refuse)
     assert not answers._computing
+
+
+def test_questions_count_like_answers() -> None:
+    """Small answers to very many long questions stay within the same bytes."""
+    answers = ResponseCache(most_bytes=1_000_000)
+    tracemalloc.start()
+    for number in range(10_000):
+        answers.get(("read", f"{number}" * 500), lambda: b"[]")
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < 1_000_000

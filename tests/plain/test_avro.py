@@ -10,37 +10,34 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tapeline import DeclarationError, Kafka, OperationError
+from tapeline.connect.kafka_schemas import schemas_of
 from tapeline.declare import parse_schema
-from tapeline.run.formats.avro import AvroReader
-from tapeline.run.formats.schemas import OneSchema, schemas_of
-from tapeline.run.intake.containers import avro_records, avro_schema
+from tapeline.declare.format import FileLimits, Schemas
+from tapeline.formats.avro import AvroReader
+from tapeline.formats.avro_files import avro_records
+from tapeline.formats.avro_schemas import avro_schema
+from tapeline.formats.schemas import SingleSchema
 from tapeline.settings import KafkaSettings, Settings
-from tests.registry import registry
+from tests.support.avro import container, schema, written
+from tests.support.schema_registry import registry
 
 MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 18, "scale": 8}
 MOMENT = {"type": "long", "logicalType": "timestamp-micros"}
-
-
-def schema(**fields: Any) -> dict[str, Any]:
-    named = [{"name": name, "type": kind} for name, kind in fields.items()]
-    return {"type": "record", "name": "Trade", "fields": named}
-
-
-def written(by: dict[str, Any], row: dict[str, Any]) -> bytes:
-    file = io.BytesIO()
-    fastavro.schemaless_writer(file, by, row)
-    return file.getvalue()
+PLENTY = FileLimits(10**6, 10**6, 10**6)
 
 
 def read(by: dict[str, Any], raw: bytes, declared: str) -> Any:
-    reader = AvroReader(OneSchema(json.dumps(by)), parse_schema(declared))
+    reader = AvroReader(SingleSchema(json.dumps(by)), parse_schema(declared))
     return json.loads(reader.read(raw, None))
+
+
+def found(kafka: Kafka, settings: Settings) -> Schemas:
+    return schemas_of("Kafka(topic t)", kafka.schemas, settings, "p")
 
 
 def test_values_are_exact() -> None:
@@ -92,7 +89,7 @@ def test_bytes_of_another_schema_are_no_record() -> None:
     by = schema(id="string", amount="long")
     raw = written(by, {"id": "t1", "amount": 5})
     for broken, reason in [
-        (raw + b"x", "1 bytes are left over"),
+        (raw + b"x", "bytes are left over\x1e1 byte"),
         (raw[:-1], "not Avro of its schema"),
         (b"", "not Avro of its schema"),
         (b"\xff" * 20, "not Avro of its schema"),
@@ -144,10 +141,10 @@ def test_the_id_of_a_message_finds_its_schema_in_a_folder(tmp_path: Path) -> Non
     (tmp_path / "schemas").mkdir()
     (tmp_path / "schemas" / "7.avsc").write_text(json.dumps(by))
     kafka = Kafka("t", format="avro", schema="id string", schemas="schemas")
-    reader = AvroReader(schemas_of(kafka, Settings(project=tmp_path), "p"), kafka.fields)
+    reader = AvroReader(found(kafka, Settings(project=tmp_path)), kafka.fields)
     body = written(by, {"id": "t1"})
     assert json.loads(reader.read(b"\0" + struct.pack(">I", 7) + body, None)) == {"id": "t1"}
-    with pytest.raises(ValueError, match="of schema 8, which the folder 'schemas' does not have"):
+    with pytest.raises(ValueError, match="the folder 'schemas' does not have\x1eschema 8"):
         reader.read(b"\0" + struct.pack(">I", 8) + body, None)
     with pytest.raises(ValueError, match="without a schema's id"):
         reader.read(b"\1" + body, None)
@@ -162,23 +159,23 @@ def test_a_registry_is_asked_once_and_then_not_needed(tmp_path: Path) -> None:
     unknown = b"\0" + struct.pack(">I", 4) + written(by, {"id": "t1"})
     with registry({3: by}) as (address, asked):
         settings = Settings(project=tmp_path, kafka=KafkaSettings(registry=address))
-        reader = AvroReader(schemas_of(kafka, settings, "p"), kafka.fields)
+        reader = AvroReader(found(kafka, settings), kafka.fields)
         assert [json.loads(reader.read(raw, None)) for _ in range(3)] == [{"id": "t1"}] * 3
         for _ in range(2):
-            with pytest.raises(ValueError, match="of schema 4, which the registry does not have"):
+            with pytest.raises(ValueError, match="the registry does not have\x1eschema 4"):
                 reader.read(unknown, None)
         assert asked == ["/schemas/ids/3", "/schemas/ids/4"]
-    later = AvroReader(schemas_of(kafka, settings, "p"), kafka.fields)
+    later = AvroReader(found(kafka, settings), kafka.fields)
     assert json.loads(later.read(raw, None)) == {"id": "t1"}
-    with pytest.raises(OperationError, match=r"the registry .* does not give out schema 4"):
+    with pytest.raises(OperationError, match=r"the schema registry .* did not return schema 4"):
         later.read(unknown, None)
 
 
 def test_avro_on_a_topic_without_schemas_is_refused(tmp_path: Path) -> None:
     kafka = Kafka("t", format="avro", schema="id string")
-    with pytest.raises(DeclarationError, match="nobody says how its Avro was written"):
-        schemas_of(kafka, Settings(project=tmp_path), "p")
-    with pytest.raises(DeclarationError, match="'schemas' are of Avro"):
+    with pytest.raises(DeclarationError, match="the Avro schema is unknown"):
+        found(kafka, Settings(project=tmp_path))
+    with pytest.raises(DeclarationError, match="'schemas' is only for Avro"):
         Kafka("t", schema="id string", schemas="x.avsc")
 
 
@@ -188,7 +185,7 @@ EVERYTHING = schema(
     clock={"type": "int", "logicalType": "time-millis"}, day={"type": "int", "logicalType": "date"},
     uuid={"type": "string", "logicalType": "uuid"},
 )  # fmt: skip
-READER = AvroReader(OneSchema(json.dumps(EVERYTHING)), parse_schema("id string, ok int"))
+READER = AvroReader(SingleSchema(json.dumps(EVERYTHING)), parse_schema("id string, ok int"))
 
 
 @given(st.binary(max_size=200))
@@ -204,7 +201,7 @@ def test_whatever_comes_is_a_record_or_a_reason(noise: bytes) -> None:
 def test_a_damaged_container_is_refused_or_read(noise: bytes, place: int, codec: str) -> None:
     whole = container(schema(id="string"), [{"id": "x"}] * 50, codec).getvalue()
     try:
-        list(avro_records(io.BytesIO(whole[:place] + noise), 10**6, lambda _: None))
+        list(avro_records(io.BytesIO(whole[:place] + noise), PLENTY, lambda _: None))
     except ValueError as error:
         assert str(error)  # noqa: PT017
 
@@ -214,7 +211,7 @@ def test_a_container_gives_the_bytes_of_each_record(codec: str) -> None:
     by = schema(id="string", amount="long")
     rows = [{"id": f"t{n}", "amount": n} for n in range(5_000)]
     told: list[bytes] = []
-    found = [one for some in avro_records(container(by, rows, codec), 10**6, told.append)
+    found = [one for some in avro_records(container(by, rows, codec), PLENTY, told.append)
              for one in some]  # fmt: skip
     assert found == [written(by, row) for row in rows]
     assert json.loads(told[0])["fields"] == by["fields"]
@@ -225,13 +222,6 @@ def test_a_container_that_is_not_sound_is_refused() -> None:
     whole = container(by, [{"id": "x" * 100}] * 2_000, "deflate").getvalue()
     for broken in (whole[:-1], whole[: len(whole) // 2], whole[:20], whole + b"\x80"):
         with pytest.raises(ValueError, match=r"."):
-            list(avro_records(io.BytesIO(broken), 10**6, lambda _: None))
+            list(avro_records(io.BytesIO(broken), PLENTY, lambda _: None))
     with pytest.raises(ValueError, match="unpacks to more than 1,000 bytes"):
-        list(avro_records(io.BytesIO(whole), 1_000, lambda _: None))
-
-
-def container(by: dict[str, Any], rows: list[dict[str, Any]], codec: str = "null") -> io.BytesIO:
-    file = io.BytesIO()
-    fastavro.writer(file, by, rows, codec=codec, sync_interval=2_000)
-    file.seek(0)
-    return file
+        list(avro_records(io.BytesIO(whole), FileLimits(1_000, 10**6, 10**6), lambda _: None))

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tapeline.books import Book
-from tapeline.books.query import newest_batch, rows_of
+from tapeline.books import TableWriter
+from tapeline.store.duckdb import newest_batch, rows_of
 
 SCHEMA = pa.schema([("batch", pa.int64()), ("word", pa.string())])
 
 
-def book(folder: Path, *words: str) -> Book:
-    found = Book(folder, SCHEMA, "test")
+def book(folder: Path, *words: str) -> TableWriter:
+    found = TableWriter(folder, SCHEMA, "test")
     for number, word in enumerate(words, start=1):
         rows = pa.table({"batch": [number], "word": [word]}, SCHEMA)
         found.append(rows, number, f"{number:012}")
@@ -52,6 +52,6 @@ def test_a_checkpoint_whose_hint_was_lost_in_a_power_cut_is_still_one(tmp_path: 
     one = book(tmp_path / "table", "a", "b")
     one.checkpoint()
     (one.folder / "_delta_log" / "_last_checkpoint").unlink()
-    again = Book(one.folder, SCHEMA, "test")
+    again = TableWriter(one.folder, SCHEMA, "test")
     again.checkpoint()
     assert words(one.folder) == ["a", "b"]

@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tapeline import DeclarationError, OperationError
-from tapeline.cli import app, main
+from tapeline.cli import app, main, quarantine
 from tapeline.cli.options import DEMO, OWN, target_of
 from tapeline.errors import QuestionError
 from tapeline.plan import load_pipeline
-from tapeline.run.lock import WriterLock
 from tapeline.settings import Settings
-from tapeline.show import as_words
+from tapeline.store.lock import WriterLock
+from tapeline.terminal import as_words
 
 PIPELINE = """
 from tapeline import Files, Pipeline, Stream
@@ -38,7 +38,8 @@ def shop(tmp_path: Path) -> Path:
 
 def test_a_project_s_own_pipeline_need_not_be_named(shop: Path, tmp_path: Path) -> None:
     assert target_of("", shop) == OWN
-    assert target_of("", tmp_path / "elsewhere") == DEMO
+    with pytest.raises(DeclarationError, match=r"has no pipeline\.py.*--project.*tapeline new"):
+        target_of("", tmp_path / "elsewhere")
     assert target_of(DEMO, shop) == DEMO  # what is said is meant
     said = CliRunner().invoke(app, ["plan", "--project", str(shop)])
     assert "pipeline shop" in said.output
@@ -78,7 +79,7 @@ def test_a_path_that_cannot_be_used_is_named_without_a_traceback(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 3
-    assert "Not a directory. Name another path" in capsys.readouterr().err
+    assert "Not a directory. Choose another path" in capsys.readouterr().err
 
 
 def test_a_question_that_the_books_cannot_answer_ends_with_exit_code_2(shop: Path) -> None:
@@ -104,3 +105,28 @@ def test_a_status_shows_a_pause_at_once_and_speaks_in_words(shop: Path) -> None:
     moment = datetime(2026, 11, 13, 10, 31, 5, tzinfo=UTC).isoformat()
     facts = {"raw_sales": {"lag_records": 12000, "problem": None, "since": moment, "late": False}}
     assert as_words(facts) == "raw_sales: lag_records 12,000, since 2026-11-13 10:31:05, late no"
+
+
+@pytest.mark.parametrize("words", [[], ["plan"], ["quarantine"], ["quarantine", "list"]])
+def test_help_has_a_short_name_and_flags_show_no_type(words: list[str]) -> None:
+    said = CliRunner().invoke(app, [*words, "-h"])
+    assert said.exit_code == 0
+    assert said.output == CliRunner().invoke(app, [*words, "--help"]).output
+    assert "<bool>" not in said.output
+
+
+def test_books_in_an_object_store_are_refused(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TAPELINE_ROOT", "s3a://bucket/books")
+    said = CliRunner().invoke(app, ["plan", "--project", str(shop)])
+    assert "'s3a://bucket/books'" in str(said.exception)
+    assert "local disk" in str(said.exception)
+
+
+def test_a_record_of_the_largest_size_is_shown(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich's search for words to colour never ended in such a record."""
+    record = b'{"a": "' + b"x" * 1024 * 1024
+    facts = {"record": record, "message": None, "delivery": "f", "line": 1, "quarantined": []}
+    monkeypatch.setattr(quarantine, "show_quarantined", lambda *_: {**facts, "acts": []})
+    words = ["quarantine", "show", "raw_sales:1:1", "--project", str(shop)]
+    said = CliRunner().invoke(app, words)
+    assert record.decode() in said.output

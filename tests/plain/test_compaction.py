@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tapeline.books.delta import Book
 from tapeline.settings import HousekeepingSettings
-from tapeline.watch.housekeeping import TIERS, room_of_a_turn, sizes_of, tidy
+from tapeline.store.delta import TableWriter
+from tapeline.store.housekeeping import TIERS, room_of_a_turn, sizes_of, tidy
 
 ROWS = pa.schema([("value", pa.int64()), ("_batch", pa.int64())])
 TARGET = 64_000
@@ -18,7 +18,7 @@ TURNS, FILES_PER_TURN, ROWS_PER_FILE = 40, 3, 150
 
 
 def test_files_stay_few_and_are_hardly_ever_written_again(tmp_path: Path) -> None:
-    book = Book(tmp_path / "rows", ROWS, "test/rows")
+    book = TableWriter(tmp_path / "rows", ROWS, "test/rows")
     settings = HousekeepingSettings(compact_target_bytes=TARGET)
     chance = np.random.default_rng(7)
     appended = rewritten = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from tapeline import DeclarationError, Files, Pipeline, Snapshot, Stream, expect
 from tapeline.declare.duration import parse_duration
 from tapeline.declare.schema import parse_schema
 from tapeline.plan import resolve
+from tapeline.plan.graph import makes_key
 
 SCHEMA = "id string, at timestamp, amount decimal(18,2)"
 
@@ -54,7 +56,7 @@ def test_an_unknown_input_is_refused_with_a_suggestion_and_its_place() -> None:
         return trade
 
     with pytest.raises(DeclarationError, match=r"test_declare.py:\d+: totals\(\) reads 'trade', "
-                       "which no step makes. Did you mean 'trades'?"):  # fmt: skip
+                       "which is not declared. Did you mean 'trades'?"):  # fmt: skip
         resolve(pipeline)
 
 
@@ -96,25 +98,29 @@ def test_a_table_is_no_snapshot() -> None:
     def more(raw: Stream, rows: Snapshot) -> object:
         return rows
 
-    with pytest.raises(DeclarationError, match="only references are read whole"):
+    with pytest.raises(DeclarationError, match="only references are"):
         resolve(pipeline)
 
 
 def test_a_name_is_taken_once() -> None:
     pipeline = small()
-    with pytest.raises(DeclarationError, match=r"'raw' is taken at .*test_declare.py:\d+"):
+    with pytest.raises(DeclarationError, match=r"'raw' is already used at .*test_declare.py:\d+"):
         pipeline.source("raw", Files("elsewhere/", schema=SCHEMA))
 
 
-def test_a_key_must_be_a_column_of_the_source() -> None:
+def test_a_key_that_no_column_of_the_source_has_is_left_to_the_step() -> None:
     pipeline = small()
 
-    @pipeline.table(key="idd")
+    @pipeline.table(key="made", content_ignores="too")
     def rows(raw: Stream) -> object:
         return raw
 
-    with pytest.raises(DeclarationError, match=r"the key 'idd'.*Did you mean 'id'"):
-        resolve(pipeline)
+    @pipeline.table(key=["id", "at"])
+    def others(raw: Stream) -> object:
+        return raw
+
+    plan = resolve(pipeline)
+    assert [makes_key(pipeline, table) for table in plan.tables] == [True, False]
 
 
 def test_a_parameter_without_annotation_is_refused() -> None:
@@ -129,7 +135,7 @@ def test_a_parameter_without_annotation_is_refused() -> None:
 def test_a_view_reads_summaries_and_references_only() -> None:
     pipeline = small()
     pipeline.view("totals", "select * from raw")
-    with pytest.raises(DeclarationError, match="reads 'raw', which is no summary"):
+    with pytest.raises(DeclarationError, match="reads 'raw', which is neither a summary"):
         resolve(pipeline)
 
 
@@ -170,7 +176,7 @@ def test_durations_are_read_as_people_write_them(text: str, length: timedelta) -
 
 @pytest.mark.parametrize("text", ["", "15", "0 minutes", "-1 hour", "1 month", "soon"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(DeclarationError, match="is not a length of time"):
+    with pytest.raises(DeclarationError, match="is not a duration"):
         parse_duration(text)
 
 
@@ -186,9 +192,9 @@ def test_a_schema_keeps_nested_types_and_normalises_simple_ones() -> None:
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        ("a strin", "has the type 'strin'"),
+        ("a strin", "has the unknown type 'strin'"),
         ("a int, A int", "twice"),
-        ("_a int", "Tapeline's own"),
+        ("_a int", "are reserved"),
         ("a decimal(40,2)", "decimal"),
         ("", "is empty"),
         ("a", "cannot read 'a'"),
@@ -197,3 +203,22 @@ def test_a_schema_keeps_nested_types_and_normalises_simple_ones() -> None:
 def test_a_schema_that_cannot_be_is_refused(schema: str, why: str) -> None:
     with pytest.raises(DeclarationError, match=why):
         parse_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"key_optional": True}, "key_optional without a key"),
+        ({"content_ignores": ["id"]}, "content_ignores without a key"),
+        ({"key": "id", "content_ignores": "idd"}, r"content_ignores 'idd'.*Did you mean 'id'"),
+    ],
+)
+def test_options_of_identity_must_make_sense(options: Any, words: str) -> None:
+    pipeline = small()
+
+    @pipeline.table(**options)
+    def rows(raw: Stream) -> object:
+        return raw
+
+    with pytest.raises(DeclarationError, match=words):
+        resolve(pipeline)

@@ -13,22 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapeline.run.formats.fix import trade_of
-from tapeline.run.intake.lines import Lines, lines_of
-from tapeline.run.intake.messages import one_each
-
-FILL_44 = {35: "8", 34: "7", 49: "BROKER", 52: "20261113-10:05:00.250", 56: "US", 37: "o1",
-           11: "c1", 17: "e1", 150: "F", 39: "2", 55: "ABC", 54: "1", 32: "100", 31: "9.25",
-           60: "20261113-10:04:59.123456789", 15: "USD"}  # fmt: skip
-FILL_42 = {**FILL_44, 150: "1", 39: "1", 20: "0"}
-
-
-def message(fields: dict[int, str], version: str = "FIX.4.4", delimiter: str = "\x01") -> bytes:
-    """A message with its length and checksum, which are of the one with SOH."""
-    body = "".join(f"{tag}={value}\x01" for tag, value in fields.items())
-    text = f"8={version}\x019={len(body)}\x01{body}"
-    text += f"10={sum(text.encode()) % 256:03}\x01"
-    return text.replace("\x01", delimiter).encode()
+from tapeline.formats.fix import trade_of
+from tapeline.formats.fix_messages import one_each
+from tapeline.formats.lines import Lines, lines_of
+from tests.support.fix import FILL_42, FILL_44, message
 
 
 def action(fields: dict[int, str], version: str = "FIX.4.4") -> Any:
@@ -94,10 +82,10 @@ def test_whatever_comes_is_a_trade_or_a_reason(noise: bytes, place: int, remarks
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (message(FILL_44).replace(b"31=9.25", b"31=9.35"), "CheckSum (10) says"),
-        (message(FILL_44).replace(b"31=9.25", b"31=19.25"), "BodyLength (9) says"),
+        (message(FILL_44).replace(b"31=9.25", b"31=9.35"), "CheckSum (10) is wrong\x1eit says"),
+        (message(FILL_44).replace(b"31=9.25", b"31=19.25"), "BodyLength (9) is wrong\x1eit says"),
         (message(FILL_44)[:-8], "cut off"),
-        (message(FILL_44) + message(FILL_44), "there are 2 FIX messages in it"),
+        (message(FILL_44) + message(FILL_44), "there are several in it\x1e2 messages"),
         (message(FILL_44).replace(b"8=FIX", b"8=FIZ"), "there is no FIX message in it"),
         (b"8=FIX.4.4\x0135=8\x0110=000\x01", "BodyLength (9) is not its second field"),
     ],
@@ -144,7 +132,7 @@ def trades_in(log: Path) -> list[dict[str, Any]]:
     lines = log.read_bytes().replace(b"\r\n", b"\n").split(b"\n")
     for record in one_each(lines_of([line for line in lines if line.strip()], 1, 10**6)).records():
         try:
-            found.append(trade_of(record, remarks=True, checked=False))
+            found.append(trade_of(record, remarks=True, strict=False))
         except ValueError as error:
             assert "BodyLength (9) is not its second field" in str(error)  # noqa: PT017
     return found

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from tapeline import OperationError
-from tapeline.run.handover import Handover
+from tapeline.intake.handover import Handover
 
 RECORDS = [b'{"n": %d}' % number for number in range(40)]
 SYNCS_PER_PAGE = 5

@@ -12,16 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapeline import OperationError
-from tapeline.run.judging.identity import (
+from tapeline.books.places import Place
+from tapeline.flow.identity import Identity
+from tapeline.flow.key_index import KeyIndex
+from tapeline.flow.key_verdicts import (
     APPLIED,
     CONFLICT,
     DUPLICATE,
     KEPT,
     SUPERSEDED,
-    Identity,
-    Records,
+    KeyedRecords,
+    KeyVerdicts,
+    key_verdicts,
 )
-from tapeline.run.judging.keys import KeyIndex
 
 HASHES = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30)
 
@@ -44,12 +47,12 @@ def test_a_full_index_says_so() -> None:
         index.add(np.array([1, 2]), np.array([1, 1]))
 
 
-def records(*found: tuple[str, int, bytes] | tuple[str, int, bytes, int, bool]) -> Records:
+def records(*found: tuple[str, int, bytes] | tuple[str, int, bytes, int, bool]) -> KeyedRecords:
     """Records as (key, hash, content), or with a sequence and whether they delete."""
     whole = [(*one, 1, False)[:5] if len(one) == 3 else one for one in found]
     keys, hashes, contents, sequences, deletes = zip(*whole, strict=True)
     positions = [{"source": "s", "part": 1, "at": at} for at in range(len(found))]
-    return Records(
+    return KeyedRecords(
         pa.array(keys),
         np.array(hashes, dtype=np.int64),
         pa.array(contents),
@@ -59,24 +62,28 @@ def records(*found: tuple[str, int, bytes] | tuple[str, int, bytes, int, bool]) 
     )
 
 
+def decided(identity: Identity, batch: KeyedRecords) -> KeyVerdicts:
+    return key_verdicts(batch, identity.states(batch.hashes))
+
+
 def test_two_keys_with_one_hash_stay_two_records(tmp_path: Path) -> None:
     identity = Identity(tmp_path / "register", 100)
     batch = records(("a", 7, b"1"), ("b", 7, b"2"), ("a", 7, b"1"), ("b", 7, b"other"))
-    assert identity.judge(batch).verdicts.tolist() == [KEPT, KEPT, DUPLICATE, CONFLICT]
+    assert decided(identity, batch).verdicts.tolist() == [KEPT, KEPT, DUPLICATE, CONFLICT]
 
 
 def test_a_key_of_an_earlier_batch_is_verified_by_its_content(tmp_path: Path) -> None:
     identity = Identity(tmp_path / "register", 100)
     first = records(("a", 1, b"1"), ("b", 2, b"2"))
-    identity.remember(1, first, identity.judge(first))
+    identity.remember(1, first, decided(identity, first))
     second = records(("a", 1, b"1"), ("b", 2, b"changed"), ("c", 3, b"3"))
-    assert identity.judge(second).verdicts.tolist() == [DUPLICATE, CONFLICT, KEPT]
+    assert decided(identity, second).verdicts.tolist() == [DUPLICATE, CONFLICT, KEPT]
 
 
 def test_the_highest_version_stands_whichever_came_first(tmp_path: Path) -> None:
     identity = Identity(tmp_path / "register", 100)
     first = records(("a", 1, b"2", 2, False), ("b", 2, b"1", 1, False), ("c", 3, b"3", 3, True))
-    folded = identity.judge(first)
+    folded = decided(identity, first)
     assert folded.verdicts.tolist() == [KEPT, KEPT, APPLIED]
     identity.remember(1, first, folded)
     second = records(
@@ -86,10 +93,10 @@ def test_the_highest_version_stands_whichever_came_first(tmp_path: Path) -> None
         ("c", 3, b"1", 1, False),
         ("c", 3, b"3", 3, True),
     )
-    folded = identity.judge(second)
+    folded = decided(identity, second)
     assert folded.verdicts.tolist() == [SUPERSEDED, KEPT, SUPERSEDED, SUPERSEDED, DUPLICATE]
     assert [(r.version.position, r.version.batch, r.cause) for r in folded.replaced] == [
-        (("s", 1, 1), 1, "correction")
+        (Place("s", 1, 1), 1, "correction")
     ]
     assert folded.changes.tolist() == [False, True, False, False, False]
 
@@ -115,7 +122,7 @@ def test_any_cut_of_a_history_gives_the_same_standing_versions(
         size = data.draw(st.integers(1, len(left)))
         cut, left, batch = left[:size], left[size:], batch + 1
         found = records(*((k, hash(k), c, s, d) for k, s, c, d in cut))
-        folded = identity.judge(found)
+        folded = decided(identity, found)
         identity.remember(batch, found, folded)
         for (key, sequence, content, _), verdict in zip(cut, folded.verdicts, strict=True):
             counts[int(verdict)] += 1
@@ -137,3 +144,31 @@ def test_any_cut_of_a_history_gives_the_same_standing_versions(
         expected[(APPLIED if deletes else KEPT) if stands else SUPERSEDED] += 1
     assert standing == {k: (s, versions[k, s][0]) for k, s in highest.items()}
     assert +counts == +expected
+
+
+@given(EVENTS, EVENTS, st.integers(1, 3))
+def test_a_batch_may_be_cut_by_key(
+    before: list[tuple[str, int, bytes, bool]],
+    now: list[tuple[str, int, bytes, bool]],
+    buckets: int,
+) -> None:
+    """Each part, decided by itself, gets what it gets in the whole."""
+    identity = Identity(Path("nowhere"), 1_000)
+    # One hash for two keys too: a collision must not tie them together.
+    hashes = {"a": 1, "b": 1 if buckets == 3 else 2}
+    if before:
+        first = records(*((k, hashes[k], c, s, d) for k, s, c, d in before))
+        identity.remember(1, first, decided(identity, first))
+    if not now:
+        return
+    batch = records(*((k, hashes[k], c, s, d) for k, s, c, d in now))
+    states = identity.states(batch.hashes)
+    whole = key_verdicts(batch, states)
+    parts = []
+    for bucket in range(buckets):
+        places = np.flatnonzero(batch.hashes % buckets == bucket)
+        part = key_verdicts(batch.take(places), identity.states(batch.hashes[places]))
+        assert part.verdicts.tolist() == whole.verdicts[places].tolist()
+        assert part.changes.tolist() == whole.changes[places].tolist()
+        parts += part.replaced
+    assert sorted(map(str, parts)) == sorted(map(str, whole.replaced))

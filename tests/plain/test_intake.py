@@ -13,9 +13,9 @@ import threading
 import pytest
 
 from tapeline.errors import DeclarationError, OperationError, TapelineBug
-from tapeline.run.intake import Form, Intake, IntakeLimits
-from tapeline.run.intake.disk import Lease, lease
-from tests.intake_desk import NOON, Desk
+from tapeline.intake.files import FileRules, Intake, IntakeLimits
+from tapeline.store.disk import Lease, lease
+from tests.support.intake_desk import NOON, Desk
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_file_written_in_place_waits_until_it_has_settled(desk):
 
 
 def test_without_leases_every_file_has_to_settle(desk, monkeypatch):
-    monkeypatch.setattr("tapeline.run.intake.wholeness.lease", lambda handle: Lease.UNKNOWN)
+    monkeypatch.setattr("tapeline.intake.complete.lease", lambda handle: Lease.UNKNOWN)
     desk.send("far.json", b"1\n")
     assert desk.run() == []
     desk.seconds += 1
@@ -242,7 +242,7 @@ def test_what_is_appended_after_acceptance_becomes_a_delivery_of_its_own(desk):
 
 
 def test_half_a_line_that_grows_after_acceptance_is_delivered_again_as_a_whole_line(tmp_path):
-    desk = Desk(tmp_path, Form("csv"))
+    desk = Desk(tmp_path, FileRules("csv"))
     keep = desk.root / "second_name"
     os.link(desk.send("trades.csv", b"id,symbol,price\n1,MSFT,2"), keep)
     desk.take()
@@ -270,7 +270,7 @@ def test_a_last_line_that_only_gets_its_line_end_later_is_not_repeated(desk):
 
 
 def test_a_gzip_file_grows_by_members(tmp_path):
-    desk = Desk(tmp_path, Form("csv"))
+    desk = Desk(tmp_path, FileRules("csv"))
     keep = desk.root / "second_name"
     os.link(desk.send("trades.csv.gz", gzip.compress(b"id\n1\n")), keep)
     desk.take()
@@ -332,7 +332,7 @@ def test_a_file_that_is_held_is_not_read_again_at_every_pass(desk, monkeypatch):
     (desk.drop / "trades.json.manifest").write_text('{"rows": 2}')
     desk.send("trades.json", b"1\n")
     desk.run()
-    monkeypatch.setattr("tapeline.run.intake.wholeness.Reading", None)
+    monkeypatch.setattr("tapeline.intake.complete.DeliveryReader", None)
     assert desk.run() == []
 
 
@@ -364,7 +364,7 @@ def test_an_archive_that_cannot_be_written_keeps_the_originals_and_is_tried_agai
 
 
 def test_originals_can_be_deleted_instead_of_archived(tmp_path):
-    desk = Desk(tmp_path, Form("json", keep="delete"))
+    desk = Desk(tmp_path, FileRules("json", keep="delete"))
     desk.send("a.json", b"1\n")
     desk.run()
     assert desk.kept("archive") == desk.kept("taken") == {}
@@ -419,8 +419,8 @@ def test_a_second_intake_on_the_same_home_is_refused(desk):
     with pytest.raises(OperationError, match="is in use"):
         Intake(desk.drop, desk.home, desk.form, desk.limits, lambda: NOON)
     code = (
-        "import sys; from pathlib import Path; from tapeline.run.intake import *; "
-        "Intake(Path(sys.argv[1]), Path(sys.argv[2]), Form('json'), IntakeLimits(), None)"
+        "import sys; from pathlib import Path; from tapeline.intake.files import *; "
+        "Intake(Path(sys.argv[1]), Path(sys.argv[2]), FileRules('json'), IntakeLimits(), None)"
     )
     other = subprocess.run(
         [sys.executable, "-c", code, str(desk.drop), str(desk.home)],
@@ -435,20 +435,20 @@ def test_mistakes_of_those_who_set_it_up_are_refused(tmp_path):
     with pytest.raises(DeclarationError, match="longest record"):
         IntakeLimits(record_bytes=2, bytes_per_piece=1)
     with pytest.raises(OperationError, match="inside each other"):
-        Intake(tmp_path, tmp_path / "home", Form("json"), IntakeLimits(), lambda: NOON)
+        Intake(tmp_path, tmp_path / "home", FileRules("json"), IntakeLimits(), lambda: NOON)
     desk = Desk(tmp_path)
     intake = Intake(desk.drop, desk.home, desk.form, desk.limits, lambda: NOON)
     with pytest.raises(TapelineBug, match=r"before Intake\.recover"):
         intake.take()
     desk.drop.rmdir()
     intake.recover(0, 0)
-    with pytest.raises(OperationError, match="drop folder"):
+    with pytest.raises(OperationError, match="input folder"):
         intake.take()
     intake.close()
 
 
 def test_findings_cannot_grow_for_ever(desk, monkeypatch):
-    monkeypatch.setattr("tapeline.run.intake.findings.FILE_BYTES", 1_000)
+    monkeypatch.setattr("tapeline.intake.problems.FILE_BYTES", 1_000)
     for number in range(100):
         desk.send(f"{number}.json", b"PK\x03\x04")
     desk.run()

@@ -15,8 +15,8 @@ from contextlib import suppress
 import pytest
 
 from tapeline.errors import OperationError
-from tapeline.run.intake import Form
-from tests.intake_desk import Desk
+from tapeline.intake.files import FileRules
+from tests.support.intake_desk import Desk
 
 # All that changes a disk, but for writing into files that are not in their place yet.
 STEPS = ("rename", "replace", "link", "unlink", "mkdir", "rmdir", "fsync")
@@ -196,7 +196,7 @@ def test_a_lost_note_costs_a_name_and_never_a_record(tmp_path, monkeypatch):
     desk = Desk(tmp_path)
     desk.send("a.json", b"1\n")
     with monkeypatch.context() as patch:
-        patch.setattr("tapeline.run.intake.Intake._read_original", lambda self, note: None)
+        patch.setattr("tapeline.intake.files.Intake._read_original", lambda self, note: None)
         desk.take()
     (note,) = (desk.home / "taken").glob("*.json")
     note.write_text("")
@@ -207,7 +207,7 @@ def test_a_lost_note_costs_a_name_and_never_a_record(tmp_path, monkeypatch):
 
 
 def test_an_archived_original_is_never_overwritten(tmp_path):
-    desk = Desk(tmp_path, Form("json"))
+    desk = Desk(tmp_path, FileRules("json"))
     desk.send("a.json", b"1\n")
     desk.run()
     desk.facts.clear()  # somebody has deleted the tape and kept the archive
@@ -223,10 +223,10 @@ SERVE = """
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
-from tapeline.run.intake import Form, Intake, IntakeLimits
+from tapeline.intake.files import FileRules, Intake, IntakeLimits
 drop, home, piece, delivery = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4]
 limits = IntakeLimits(records_per_piece=50, settle_seconds=0)
-intake = Intake(drop, home, Form("json"), limits, lambda: datetime.now(timezone.utc))
+intake = Intake(drop, home, FileRules("json"), limits, lambda: datetime.now(timezone.utc))
 intake.recover(int(piece), int(delivery))
 print("up", flush=True)
 while True:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tapeline import OperationError
-from tapeline.new import coffee, look, write_project
-from tapeline.plan import load_pipeline, resolve
+from tapeline.operate.new import coffee, look, write_project
 from tapeline.settings import load_settings
+from tapeline.testing import plan_of
 
 ORDERS = """Order No,when,city,amount,code,note
 1,2026-01-01 10:00:00,Rome,1.5,007,
@@ -55,11 +55,28 @@ def test_json_lines_packed_or_not_and_nested_values_are_named(tmp_path: Path) ->
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
     found = look(path)
     assert {c.name: c.type for c in found.columns} == {
-        "id": "string", "paid": "boolean", "day": "date", "n": "bigint",
+        "id": "string", "paid": "boolean", "day": "date", "lines": "array<bigint>", "n": "bigint",
     }  # fmt: skip
-    assert (found.key, found.time, found.left_out) == ("id", None, ("lines (no single values)",))
+    assert (found.key, found.time, found.left_out) == ("id", None, ())
+
+
+def test_digits_in_quotes_are_a_code_and_nested_fields_are_kept(tmp_path: Path) -> None:
+    rows = [
+        {"id": str(n), "fee": f"{n}.5", "mixed": [1] if n > 1 else {"a": 1},
+         "user": {"id": str(n), "age": n, "tags": ["x"], "score": 1.25}}
+        for n in (1, 2, 3)
+    ]  # fmt: skip
+    found = look(sample(tmp_path, "\n".join(map(json.dumps, rows))))
+    assert {c.name: c.type for c in found.columns} == {
+        "id": "string",
+        "fee": "decimal(20,2)",
+        "user": "struct<id:string, age:bigint, tags:array<string>, score:decimal(20,2)>",
+    }
+    assert found.left_out == ("mixed (no common type)",)
     write_project(tmp_path / "rows", "rows", found)
-    assert "# Left out: lines (no single values)" in (tmp_path / "rows" / "pipeline.py").read_text()
+    assert "# Left out: mixed (no common type)" in (tmp_path / "rows" / "pipeline.py").read_text()
+    plan = plan_of("pipeline.py", load_settings(tmp_path / "rows"))
+    assert plan.pipeline.sources["raw_records"].connector.fields[2].nested
 
 
 @pytest.mark.parametrize(
@@ -72,8 +89,8 @@ def test_json_lines_packed_or_not_and_nested_values_are_named(tmp_path: Path) ->
         ('[\n{"a": 1}\n]', "one JSON list"),
         ("a;b\n1;2\n", "semicolons"),
         ("a\tb\n1\t2\n", "tabs"),
-        ("a\0,b\n1,2\n", "no text"),
-        ("a,b\n1\r2,3\n", "cannot be read as CSV"),
+        ("a\0,b\n1,2\n", "not text"),
+        ("a,b\n1\r2,3\n", "is not valid CSV"),
     ],
 )
 def test_what_is_no_sample_is_refused(tmp_path: Path, text: str, words: str) -> None:
@@ -90,7 +107,7 @@ def test_the_names_of_a_spreadsheet_are_kept_and_the_proposal_can_be_planned(
     assert (found.key, found.time, found.groups) == ("Order No", "Ordered At", ["2nd"])
     assert found.left_out == ("Cust. Name (a name that a column cannot have)",)
     write_project(tmp_path / "orders", "orders", found)
-    plan = resolve(load_pipeline("pipeline.py", load_settings(tmp_path / "orders")))
+    plan = plan_of("pipeline.py", load_settings(tmp_path / "orders"))
     (source,) = plan.pipeline.sources.values()
     assert [field.name for field in source.connector.fields] == [c.name for c in found.columns]
     assert [one.key for one in plan.summaries] == [("hour", "the_2nd")]

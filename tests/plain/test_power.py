@@ -24,18 +24,20 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from tapeline.books import delta
+from tapeline.books.commit import Commit, TapePosition
 from tapeline.books.commits import read_commits
-from tapeline.books.durable import sync
 from tapeline.books.layout import Layout
-from tapeline.books.query import rows_of
+from tapeline.books.meanings import Code
+from tapeline.books.pieces import DeliveryPart, PiecePart, write_piece
+from tapeline.books.tape import Tape
 from tapeline.errors import OperationError
-from tapeline.run.intake.lines import Lines
-from tapeline.run.intake.pieces import DeliveryPart, Part, write_piece
-from tapeline.run.ledger import Ledger
-from tapeline.run.tape import Tape
+from tapeline.flow.ledger import Ledger
+from tapeline.formats.lines import Lines
 from tapeline.settings import HousekeepingSettings
-from tapeline.watch.housekeeping import tidy
+from tapeline.store import delta
+from tapeline.store.duckdb import rows_of
+from tapeline.store.files import sync
+from tapeline.store.housekeeping import tidy
 
 NOW = datetime(2026, 11, 13, 10, tzinfo=UTC)
 TABLES = {
@@ -168,17 +170,22 @@ class Process:
 
     def open_ledger(self) -> None:
         home = self.layout.home
-        self.ledger = Ledger(home, "copies", TABLES, {"rows": "1"}, InLine(), NOW)
+        self.ledger = Ledger(home, "copies", TABLES, Code({"rows": "1"}), InLine(), NOW)
 
     def ingest(self) -> None:
         """What Spark's query does, with a checkpoint that was forgotten: offer all there is."""
         self.tape.recover()
         self.tape.commit(sorted((self.layout.intake("raw") / "accepted").glob("*.parquet")))
 
+    @property
+    def through(self) -> int:
+        """The last tape batch that is in the books."""
+        last = self.ledger.commits.last
+        return last.commit.positions["raw"].last if last else 0
+
     def advance(self) -> int | None:
         """One batch of everything that is new on the tape; gives back its number."""
-        last = self.ledger.commits.last
-        batches = self.tape.since(last.body["through"] if last else 0)
+        batches = self.tape.since(self.through)
         if not batches:
             return None
         number = self.ledger.commits.next_batch
@@ -189,8 +196,8 @@ class Process:
             self.ledger.stage("silver/rows", rows, number),
             self.ledger.stage("gold/sums", sums, number),
         ]
-        files = [one.facts() for one in staged]
-        decision = self.ledger.decide({"files": files, "through": batches[-1].number}, NOW)
+        reached = TapePosition(last=batches[-1].number)
+        decision = self.ledger.decide(Commit(files=staged, positions={"raw": reached}), NOW)
         self.ledger.finish(decision)
         self.ledger.publish(decision, NOW)
         self.ledger.shorten()
@@ -199,9 +206,7 @@ class Process:
     def tidy(self) -> None:
         for book in (*self.ledger.books.values(), self.ledger.commits.book):
             tidy(book, TIDY)
-        last = self.ledger.commits.last
-        through = last.body["through"] if last else 0
-        self.tape.tidy(TIDY, flown=self.tape.last_batch == through)
+        self.tape.tidy(TIDY, flown=self.tape.last_batch == self.through)
 
 
 class Life(RuleBasedStateMachine):
@@ -241,7 +246,7 @@ class Life(RuleBasedStateMachine):
         whole = Lines(b"x" * records, np.ones(records, np.int64), np.arange(1, records + 1), {})
         facts = DeliveryPart(number, "f", None, records, records, 1, records, True)
         self.disk.alive_again()
-        write_piece(path, number, NOW, [Part(facts, (whole,), None)])
+        write_piece(path, number, NOW, [PiecePart(facts, (whole,), None)])
         sync(folder)
         self.pieces[number] = records
 
@@ -312,7 +317,7 @@ class Life(RuleBasedStateMachine):
                 self.process = Process(self.home)
                 break
             except OperationError as error:
-                named = re.search("COMMIT_EMPTY: (.*) has no bytes", str(error))
+                named = re.search("COMMIT_EMPTY: (.*) is empty", str(error))
                 if named is None:
                     raise
                 Path(named[1]).unlink()  # the remedy that the message names
@@ -322,10 +327,10 @@ class Life(RuleBasedStateMachine):
         """What was promised is there, and nothing is there twice."""
         delta._followed.clear()
         commits = read_commits(self.home / "commits")
-        decided = [row["batch"] for row in commits if row["event"] == "decided"]
+        decided = [row.batch for row in commits if row.decides]
         assert decided == list(range(1, len(decided) + 1))
-        assert self.published <= {r["batch"] for r in commits if r["event"] == "published"}
-        through = self.process.ledger.commits.last.body["through"] if decided else 0
+        assert self.published <= {row.batch for row in commits if row.publishes}
+        through = self.process.through
         taken = [n for b in self.process.tape.since(0) if b.number <= through for n in b.pieces]
         rows = arrow_rows(self.home / "silver/rows")
         assert rows == sorted((n, at) for n in taken for at in range(self.pieces[n]))

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tapeline.books.proof import hash_of
-from tapeline.books.query import connect
+from tapeline.books.row_hash import hash_of
+from tapeline.store.duckdb import connect
 
 PLACE = pa.struct([("source", pa.string()), ("part", pa.int64()), ("at", pa.int64())])
 SCHEMA = pa.schema(

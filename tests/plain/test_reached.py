@@ -7,8 +7,8 @@ from typing import Any
 
 from tapeline.books.gaps import Gap, accept_gap, gaps_of
 from tapeline.books.operator import OperatorTape
-from tapeline.run.topics.lag import Lag
-from tapeline.run.topics.reached import Reached
+from tapeline.intake.kafka.lag import Lag
+from tapeline.intake.kafka.next_offsets import NextOffsets
 
 NOW = datetime(2026, 11, 13, 10, 0, tzinfo=UTC)
 
@@ -22,7 +22,7 @@ def gap(behind: int, goes_on: int, identity: str = "c/t") -> Gap:
 
 
 def reached(*came: dict[str, Any], gaps: tuple[Gap, ...] = ()) -> tuple[int, str]:
-    found = Reached(gaps)
+    found = NextOffsets(gaps)
     for one in came:
         found.note(one)
     found.pass_gaps()

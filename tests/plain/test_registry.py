@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tapeline import DeclarationError, OperationError
-from tapeline.connect.registry import RegistryLink
+from tapeline.connect.schema_registry import RegistryLink
 from tapeline.settings import KafkaSettings, Settings
-from tests.cluster import make_authority, make_certificate
-from tests.registry import registry
+from tests.support.kafka_cluster import make_authority, make_certificate
+from tests.support.schema_registry import registry
 
 USER, PASSWORD, VARIABLE = "reader", "q5-Heron: 41", "TRADES_REGISTRY_PASSWORD"
 TRADE = {"type": "record", "name": "Trade", "fields": [{"name": "id", "type": "string"}]}
@@ -33,7 +33,7 @@ def test_a_user_with_a_password_gets_a_schema_and_others_are_told_why(
     with registry({3: TRADE}, login=f"{USER}:{PASSWORD}") as (address, _):
         assert link(tmp_path, address, **NAMED).schema(3)
         assert link(tmp_path, address, **NAMED).schema(4) is None
-        with pytest.raises(OperationError, match=r"schema 3: it refuses who gives no name \(401\)"):
+        with pytest.raises(OperationError, match=r"schema 3: it refuses an anonymous user \(401\)"):
             link(tmp_path, address).schema(3)
         monkeypatch.setenv(VARIABLE, "wrong-Secret-5")
         with pytest.raises(OperationError, match=rf"'{USER}' .*password in {VARIABLE}") as told:
@@ -55,12 +55,12 @@ def test_a_registry_proves_who_it_is_by_the_authority_of_a_file(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"registry": "https://me:x@127.0.0.1"}, "kafka.registry holds a name or password"),
-        ({"registry": "http://registry.example", **NAMED}, "would travel in the clear"),
-        ({"registry_username": USER}, "go together"),
+        ({"registry": "https://me:x@127.0.0.1"}, "kafka.registry contains a user name or password"),
+        ({"registry": "http://registry.example", **NAMED}, "sends the password unencrypted"),
+        ({"registry_username": USER}, "belong together"),
         ({"registry_username": "a:b", "registry_password_variable": VARIABLE}, "a colon"),
-        ({"registry_username": USER, "registry_password_variable": "NO_SUCH"}, "NO_SUCH, which"),
-        ({"registry_ca_file": "none.crt"}, "'none.crt' cannot be read"),
+        ({"registry_username": USER, "registry_password_variable": "NO_SUCH"}, "NO_SUCH is not"),
+        ({"registry_ca_file": "none.crt"}, "'none.crt' is not a readable"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(

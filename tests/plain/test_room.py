@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from tapeline.run.room import FLOOR_RECORDS, Room
+from tapeline.books.catchup import CatchUp
+from tapeline.flow.batch_size import FLOOR_RECORDS, BatchSize
 from tapeline.settings import load_settings
-from tapeline.watch.catchup import CatchUp
 
 MOST = 200_000
 START = datetime(2026, 11, 13, 10, 0, tzinfo=UTC)
@@ -21,7 +21,7 @@ def test_the_limit_comes_to_where_a_batch_takes_its_time(seed: int) -> None:
     target = chance.uniform(0.5, 30)
     fixed = target * chance.uniform(0.0, 0.7)
     each = chance.uniform(1e-5, 1e-2)
-    room = Room(MOST, target)
+    room = BatchSize(MOST, target)
     for _ in range(60):  # with a backlog every batch is full
         room.note(room.records, fixed + each * room.records)
         assert FLOOR_RECORDS <= room.records <= MOST
@@ -35,7 +35,7 @@ def test_the_limit_comes_to_where_a_batch_takes_its_time(seed: int) -> None:
 def test_whatever_is_measured_the_limit_stays_between_its_bounds(seed: int) -> None:
     chance = Random(seed)
     most = chance.choice([1, 500, 1_000, 200_000])
-    room = Room(most, chance.uniform(0.01, 60))
+    room = BatchSize(most, chance.uniform(0.01, 60))
     for _ in range(200):
         before = room.records
         room.note(chance.randrange(0, 3 * most), chance.choice([0.0, 1e-9, 0.1, 10.0, 1e9]))
@@ -44,7 +44,7 @@ def test_whatever_is_measured_the_limit_stays_between_its_bounds(seed: int) -> N
 
 
 def test_quick_small_batches_do_not_raise_the_limit() -> None:
-    room = Room(MOST, 1.0)
+    room = BatchSize(MOST, 1.0)
     for _ in range(4):
         room.note(room.records, 2.0)
     lowered = room.records
@@ -54,7 +54,7 @@ def test_quick_small_batches_do_not_raise_the_limit() -> None:
 
 
 def test_without_a_target_the_limit_is_the_hard_one(tmp_path: object) -> None:
-    room = Room(MOST, 0.0)
+    room = BatchSize(MOST, 0.0)
     room.note(MOST, 1_000.0)
     assert room.records == MOST
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tapeline.run.schedule import Ticks, after
+from tapeline.operate.schedule import Ticks, after
 
 QUARTER = timedelta(minutes=15)
 

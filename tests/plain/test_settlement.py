@@ -425,9 +425,9 @@ def test_days_of_ones_own_let_a_calendar_reach_further(
         ("day,what\n2027-01-26,holiday\n", r"days.csv, line 2: .*no session, no payment, session"),
         ("day,what\n26.1.2027,no session\n", "line 2: write a date such as"),
         ("date,what\n", "no column 'day'"),
-        ("day,what\n", "names no day"),
+        ("day,what\n", "contains no day"),
         ("day,what\n2028-01-26,no session\n", "known until 2026, .* no day of 2027"),
-        ("day,what\n2026-01-15,no payment\n", "reaches to 2026-12-30 already"),
+        ("day,what\n2026-01-15,no payment\n", "already ends on 2026-12-30"),
     ],
 )
 def test_days_that_say_too_little_are_refused(tmp_path: Path, days: str, words: str) -> None:

@@ -45,7 +45,7 @@ def test_a_nested_cell_is_json() -> None:
 def test_numbers_are_readable_and_markup_is_text() -> None:
     assert readable(Decimal("12345678.5000")) == "12,345,678.50"
     assert readable(Decimal("0.12345")) == "0.12345"
-    assert readable("[red]x") == r"\[red]x"
+    assert readable("[red]x") == "[red]x"  # no console of ours reads markup
 
 
 def test_a_file_is_written_by_its_suffix(tmp_path: Path) -> None:
@@ -62,5 +62,5 @@ def test_a_file_is_written_by_its_suffix(tmp_path: Path) -> None:
 
 
 def test_what_a_terminal_obeys_is_shown_and_not_sent() -> None:
-    assert readable("\x1b[2J\u202eabc\x07") == r"\x1b\[2J\u202eabc\x07"
-    assert readable("two\nlines\tand a tab") == "two\nlines\tand a tab"
+    assert readable("\x1b[2J\u202eabc\x07") == r"\x1b[2J\u202eabc\x07"
+    assert readable("two\nlines\tand a tab") == r"two\nlines\tand a tab"

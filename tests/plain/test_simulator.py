@@ -122,7 +122,7 @@ def test_an_early_close_ends_the_day():
 
 def test_a_day_without_a_session_is_refused():
     with pytest.raises(
-        ValueError, match="2026-11-14 is no session; the one before it is 2026-11-13"
+        ValueError, match="2026-11-14 is not a trading day; the one before it is 2026-11-13"
     ):
         next(simulate(replace(DAY, date=date(2026, 11, 14))))
 
@@ -354,7 +354,7 @@ def test_a_market_on_holiday_does_not_trade_unless_it_is_home():
     assert len(ids) == 200
     assert not any("-US-" in trade_id for trade_id in ids)
     with pytest.raises(
-        ValueError, match="2026-11-26 is no session; the one before it is 2026-11-25"
+        ValueError, match="2026-11-26 is not a trading day; the one before it is 2026-11-25"
     ):
         list(simulate(thanksgiving, make_instruments(40, named("US,IN"))))
 

@@ -29,8 +29,7 @@ from tapeline import (
 )
 from tapeline.books import Books
 from tapeline.cli import app
-from tapeline.connect.encode import encoder_of
-from tapeline.doctor import examine
+from tapeline.operate.doctor import examine
 from tapeline.plan import resolve
 from tapeline.serve.feed import Feed
 from tapeline.serve.metrics import metrics_of
@@ -79,14 +78,14 @@ def test_what_cannot_be_a_sink_is_refused_with_its_place() -> None:
         return rows
 
     refused: list[tuple[Any, Any, str]] = [
-        (Kafka(["one", "two"]), of_rows, "a sink goes to one topic"),
-        (Kafka("one/3"), of_rows, "its key chooses a partition"),
-        (Kafka("one", format="text"), of_rows, "as json or avro"),
+        (Kafka(["one", "two"]), of_rows, "a sink writes to one topic"),
+        (Kafka("one/3"), of_rows, "the message key selects the partition"),
+        (Kafka("one", format="text"), of_rows, "a sink writes json or avro"),
         (Kafka("one", format="avro"), of_rows, "needs a schema file"),
         (Files("out/", format="text"), of_rows, "json, csv or parquet"),
-        (Files("landing/"), of_rows, "what leaves would come in again"),
-        (object(), of_rows, "where nothing can go"),
-        (Console(), of_changes, "as Changes, of a summary, but there is none"),
+        (Files("landing/"), of_rows, "its output would come in again"),
+        (object(), of_rows, "which is not a destination"),
+        (Console(), of_changes, "as Changes, of a summary, but it is not declared"),
         (Console(), of_stream, "a summary annotated as Changes, or an alert"),
     ]
     for connector, function, words in refused:
@@ -133,7 +132,7 @@ def test_a_topic_that_a_source_may_match_is_no_sink() -> None:
     def out(rows: Rows) -> Rows:
         return rows
 
-    with pytest.raises(DeclarationError, match=r"out\(\) goes where the source 'raw' takes from"):
+    with pytest.raises(DeclarationError, match=r"out\(\) writes to the input of the source 'raw'"):
         resolve(pipeline)
 
 
@@ -143,7 +142,7 @@ def test_a_name_is_taken_once() -> None:
     def rows(rows: Rows) -> Rows:
         return rows
 
-    with pytest.raises(DeclarationError, match="'rows' is taken at"):
+    with pytest.raises(DeclarationError, match="'rows' is already used at"):
         pipeline.sink(Console())(rows)
 
 
@@ -160,6 +159,10 @@ SCHEMA = {
 ORDER = {"id": "o1", "amount": Decimal("12.50"), "at": datetime(2026, 11, 13, tzinfo=UTC)}
 
 
+def encoder_of(kafka: Kafka, project: Path) -> Any:
+    return kafka.records.written.for_sink(project, kafka.schemas).encode
+
+
 def test_json_keeps_money_exact_and_avro_follows_its_schema(tmp_path: Path) -> None:
     (tmp_path / "order.avsc").write_text(json.dumps(SCHEMA))
     said = encoder_of(Kafka("out"), tmp_path)(ORDER)
@@ -167,7 +170,7 @@ def test_json_keeps_money_exact_and_avro_follows_its_schema(tmp_path: Path) -> N
     encode = encoder_of(Kafka("out", format="avro", schemas="order.avsc"), tmp_path)
     body = encode({**ORDER, "_sign": 1})
     assert fastavro.schemaless_reader(io.BytesIO(body), SCHEMA, None) == ORDER
-    with pytest.raises(OperationError, match=r"AVRO: a row does not fit the schema order.avsc"):
+    with pytest.raises(OperationError, match=r"AVRO: a row does not match the schema order.avsc"):
         encode({"id": "o1", "amount": "much", "at": None})
     with pytest.raises(DeclarationError, match="cannot be used"):
         encoder_of(Kafka("out", format="avro", schemas="absent.avsc"), tmp_path)
@@ -178,14 +181,14 @@ def test_doctor_and_metrics_know_a_sink_that_stands_still(tmp_path: Path) -> Non
     facts = {"to": "topic out", "messages": 3, "delivered_batch": 4, "lag_batches": 2}
     status = {
         "running": True, "pid": 1, "batch": 6, "failure": None, "problems": {},
-        "sinks": {"ill": {**facts, "problem": "KAFKA: nobody answers."},
+        "sinks": {"error": {**facts, "problem": "KAFKA: nobody answers."},
                   "slow": {**facts, "problem": None},
-                  "well": {**facts, "lag_batches": 0, "problem": None}},
+                  "ok": {**facts, "lag_batches": 0, "problem": None}},
     }  # fmt: skip
     books.layout.status.write_text(json.dumps(status))
     found = {one.what: one for one in examine(books, Settings(), datetime.now(UTC))}
-    states = {name: found[f"sink {name}"].state for name in ("ill", "slow", "well")}
-    assert states == {"ill": "ill", "slow": "soon", "well": "well"}
+    states = {name: found[f"sink {name}"].state for name in ("error", "slow", "ok")}
+    assert states == {"error": "error", "slow": "warning", "ok": "ok"}
     text = bytes(metrics_of(books, Feed(books, 1)).body).decode()
     assert 'tapeline_sink_batch{sink="slow"} 4.0' in text
     assert 'tapeline_sink_lag_batches{sink="slow"} 2.0' in text
@@ -209,7 +212,7 @@ def test_what_cannot_be_an_alert_is_refused_with_its_place() -> None:
     for function, severity, words in (
         (of_rows, "warning", "annotated as Each"),
         (of_nothing, "warning", "neither a table nor a summary"),
-        (of_each, "loud", "'loud' is no severity"),
+        (of_each, "loud", "the severity 'loud'"),
     ):
         with pytest.raises(DeclarationError, match=rf"test_sink_declarations.py:\d+: .*{words}"):
             declare(function, severity)
@@ -219,5 +222,5 @@ def test_a_sink_of_an_alert_that_is_not_declared_is_refused() -> None:
     def pager(missing: Alerts) -> Alerts:
         return missing
 
-    with pytest.raises(DeclarationError, match="Alerts, of an alert, but there is none"):
+    with pytest.raises(DeclarationError, match="Alerts, of an alert, but it is not declared"):
         declared(Console(), pager)

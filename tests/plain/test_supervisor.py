@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 
 from tapeline import DeclarationError, OperationError
-from tapeline.run.supervisor import Supervisor
+from tapeline.books.status import Status, read_status
+from tapeline.books.status_file import StatusFile
+from tapeline.operate.notify import Notifier
 from tapeline.settings import NotifySettings, SuperviseSettings
-from tapeline.watch.notify import Notifier
-from tapeline.watch.status import StatusFile, read_status
-from tests.waiting import wait_for
+from tapeline.supervisor import Supervisor
+from tests.support.waiting import wait_for
 
 NOW = datetime(2026, 11, 13, 10, tzinfo=UTC)
 
@@ -148,15 +149,15 @@ def test_a_status_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     status.write(flow, None, running=True, now=NOW + timedelta(seconds=1))
     found = read_status(tmp_path / "gone" / "status.json")
     assert found is not None
-    assert found["batch"] == 1
+    assert found.batch == 1
 
 
 def test_a_process_that_is_dead_and_not_waited_for_does_not_run(tmp_path: Path) -> None:
     path = tmp_path / "status.json"
     path.write_text(json.dumps({"running": True, "pid": os.getpid()}))
-    assert (read_status(path) or {})["running"]
+    assert (read_status(path) or Status()).running
     child = subprocess.Popen(["true"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still listed
     path.write_text(json.dumps({"running": True, "pid": child.pid}))
-    assert not (read_status(path) or {})["running"]
+    assert not (read_status(path) or Status()).running
     child.wait()

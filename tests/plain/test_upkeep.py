@@ -15,12 +15,12 @@ import pytest
 
 from tapeline import DeclarationError
 from tapeline.books.layout import Layout
+from tapeline.books.sizes import sizes_of
 from tapeline.cli.options import load
-from tapeline.service import unit
+from tapeline.operate.log import Log
+from tapeline.operate.service import unit
 from tapeline.settings import LogSettings
-from tapeline.watch.housekeeping import kept_for, remove_archived
-from tapeline.watch.log import Log
-from tapeline.watch.sizes import sizes_of
+from tapeline.store.housekeeping import kept_for, remove_archived
 
 NOW = datetime.now(UTC)
 
@@ -54,7 +54,7 @@ def test_originals_go_when_their_time_is_over_and_no_sooner(tmp_path: Path) -> N
     assert remove_archived(tmp_path, kept_for("2 days"), NOW + timedelta(days=1)) == 0
     assert remove_archived(tmp_path, kept_for("2 days"), NOW + timedelta(days=3)) == 1
     assert not sent_long_ago.exists()
-    with pytest.raises(DeclarationError, match="not a length of time"):
+    with pytest.raises(DeclarationError, match="not a duration"):
         kept_for("for ever")
 
 
@@ -103,7 +103,7 @@ def test_the_service_file_is_one_that_systemd_understands(tmp_path: Path) -> Non
         )
         assert done.stderr == ""
     for wrong in ("root\nExecStart=/bin/sh", "a b"):
-        with pytest.raises(DeclarationError, match="no name of a user"):
+        with pytest.raises(DeclarationError, match="not a user name"):
             unit(plan, "tapeline.trades", settings, "asap", wrong)
-    with pytest.raises(DeclarationError, match="not a length of time"):
+    with pytest.raises(DeclarationError, match="not a duration"):
         unit(plan, "tapeline.trades", settings, "sometimes", None)

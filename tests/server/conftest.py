@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.brokerage import Brokerage, opening_day
+from tests.support.brokerage import Brokerage, opening_day
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.brokerage import HOSTILE, Brokerage, get
+from tests.support.brokerage import HOSTILE, Brokerage, get
 
 FIRST = "2026-11-13T14:30:00Z"
+
+
+def rows_of(found: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = found["records"]
+    return rows
 
 
 def test_a_summary_is_read_with_conditions_groups_and_sums(address: str) -> None:
@@ -86,7 +91,7 @@ def test_csv_holds_the_same_and_no_formula(address: str) -> None:
         ("why/trade_summary?key=*&key=WEB&key=USD", "cause", {"on_time", "correction", "late"}),
         ("changes?since=2026-11-13&summary=trade_summary", "new_trades", {"1", "2"}),
         ("quarantine", "table", {"trades", "enriched_trades"}),
-        ("audit", "balances", {"True"}),
+        ("audit", "balances", {"true"}),
     ],
 )
 def test_lists_are_there_as_csv(address: str, path: str, column: str, values: set[str]) -> None:
@@ -100,6 +105,17 @@ def test_the_quarantine_is_listed_with_reasons_and_positions(address: str) -> No
     found = get(address, "quarantine")
     assert found["count"] == 3
     assert found["reasons"]["price is above zero"] == 1
+    assert [(g["kind"], g["table"], g["reason"], g["count"]) for g in found["groups"]] == [
+        ("unreadable", "trades", "the record is not a JSON object", 1),
+        ("rule", "enriched_trades", "instrument is known", 1),
+        ("rule", "enriched_trades", "settles_on is not before trade_date", 1),
+        ("rule", "enriched_trades", "the calendar has a settlement", 1),
+        ("rule", "trades", "price is above zero", 1),
+    ]
+    rules = get(address, "quarantine", kind="rule")
+    assert {row["kind"] for row in rows_of(rules)} == {"rule"}
+    assert {(row["line"], row["topic"]) for row in rows_of(rules)} == {(8, None), (9, None)}
+    assert "fix the rule" in rules["groups"][0]["remedies"]
     one = get(address, f"quarantine/{found['records'][0]['position']}")
     assert one["position"] == found["records"][0]["position"]
     assert get(address, "unmatched/trades")["count"] == 0
@@ -123,18 +139,18 @@ def test_metrics_speak_prometheus(address: str) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "words"),
     [
-        ("read/trade_sumary", 404, "trade_sumary"),
-        ("read/raw_trades", 404, "raw_trades"),
+        ("read/trade_sumary", 404, "'trade_sumary' not found"),
+        ("read/raw_trades", 404, "'raw_trades' not found"),
         ("read/trade_summary?where=terminl=WEB", 400, "Did you mean 'terminal'?"),
-        ("read/trade_summary?where=nonsense", 400, "no condition"),
+        ("read/trade_summary?where=nonsense", 400, "is not a condition"),
         ("read/trade_summary?sum=total_buy", 400, "'group'"),
-        ("read/trade_summary?group=terminal&sum=terminal", 400, "no number"),
+        ("read/trade_summary?group=terminal&sum=terminal", 400, "not a number"),
         ("read/trade_summary?limit=1000000", 422, "limit"),
         ("read/trade_summary?as_reported=soon", 400, "not a time"),
-        ("why/trade_summary?key=a", 400, "say 3 values"),
+        ("why/trade_summary?key=a", 400, "Give 3 values"),
         ("why/trade_summary?key=a&key=b&key=c", 400, "window_start"),
         ("quarantine/../../etc/passwd", 404, ""),
-        ("quarantine/nowhere", 400, "no position"),
+        ("quarantine/nowhere", 400, "not a position"),
     ],
 )
 def test_what_is_wrong_is_said(address: str, path: str, status: int, words: str) -> None:
@@ -159,5 +175,5 @@ def test_the_description_names_every_route(address: str) -> None:
     paths: dict[str, Any] = httpx.get(f"{address}/api/openapi.json").json()["paths"]
     assert {path.split("/")[2] for path in paths} == {
         "pipeline", "read", "values", "why", "changes", "quarantine", "unmatched", "audit",
-        "health", "events",
+        "health", "events", "me",
     }  # fmt: skip

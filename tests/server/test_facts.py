@@ -14,10 +14,10 @@ import httpx
 import pytest
 
 from tapeline import DeclarationError
-from tapeline.plan import load_pipeline, resolve
 from tapeline.serve.pages import framed, pages_of
 from tapeline.settings import Settings
-from tests.brokerage import HOSTILE
+from tapeline.testing import plan_of
+from tests.support.brokerage import HOSTILE
 
 PIPELINE = """
 from tapeline import Files, Pipeline, Stream
@@ -54,7 +54,7 @@ def page_with(folder: Path, facts: str) -> Content:
     (folder / "pipeline.py").write_text(PIPELINE.format(facts=facts))
     (folder / "shop.html").write_text("<h1>Shop</h1>")
     (folder / "shop.js").write_text("")
-    plan = resolve(load_pipeline("pipeline.py", Settings(project=folder)))
+    plan = plan_of("pipeline.py", Settings(project=folder))
     shown = pages_of(plan)
     return Content(framed(plan, shown, shown["shop"]))
 

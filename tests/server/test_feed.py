@@ -13,12 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tapeline.books import Books
-from tapeline.plan import load_pipeline, resolve
 from tapeline.serve import feed as feeds
 from tapeline.serve.feed import Feed, TooManyClients
 from tapeline.settings import Settings
-from tests.brokerage import Brokerage, trade
+from tapeline.testing import Books, plan_of
+from tests.support.brokerage import Brokerage, trade
 
 
 def events(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -34,7 +33,7 @@ def test_every_commit_is_told_and_a_client_that_comes_again_misses_none(fresh: B
     with fresh.served() as address:
         with httpx.stream("GET", f"{address}/api/events", timeout=30) as answer:
             told = events(answer.iter_lines())
-            assert next(told) == ("hello", {"batch": 0})
+            assert next(told) == ("hello", {"batch": 0, "at": None})
             fresh.feed(trade("a", "13 14:35"))
             name, first = next(told)
             assert (name, first["batch"], first["records"]) == ("batch", 1, 1)
@@ -49,6 +48,9 @@ def test_every_commit_is_told_and_a_client_that_comes_again_misses_none(fresh: B
                 name, facts = next(told)
                 batches += [facts["batch"]] if name == "batch" else []
             assert batches == [3, 4]
+            assert facts["at"] is not None
+        with httpx.stream("GET", f"{address}/api/events", timeout=30) as answer:
+            assert next(events(answer.iter_lines())) == ("hello", {"batch": 4, "at": facts["at"]})
         with httpx.stream("GET", f"{address}/api/events?after=900", timeout=30) as answer:
             assert next(events(answer.iter_lines()))[0] == "anew"
 
@@ -74,7 +76,7 @@ def test_the_server_ends_although_a_client_listens(fresh: Brokerage) -> None:
 
 def test_a_full_feed_refuses_and_a_slow_client_is_let_go(tmp_path: Path) -> None:
     async def scenario() -> None:
-        plan = resolve(load_pipeline("tapeline.trades", Settings()))
+        plan = plan_of("tapeline.trades", Settings())
         feed = Feed(Books(plan, tmp_path), most_clients=1)
         stream = await feed.stream(None)
         with pytest.raises(TooManyClients):

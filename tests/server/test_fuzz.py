@@ -6,7 +6,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 
-from tests.brokerage import Brokerage
+from tests.support.brokerage import Brokerage
 
 REALLY = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 

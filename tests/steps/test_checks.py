@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tapeline import DeclarationError, Files, Pipeline, Snapshot, Stream, expect
-from tapeline.plan import resolve
-from tapeline.run.steps import prepare
+from tapeline.spark.compile import prepare
+from tapeline.testing import plan_of
 
 pa = pytest.importorskip("pyarrow")
 SCHEMA = "id string, at timestamp, amount decimal(10,2), tags array<string>"
@@ -29,7 +29,7 @@ def check(spark: Any, table: Any = None, summary: Any = None, **said: Any) -> No
     pipeline.table(table or rows)
     if summary is not None:
         pipeline.summary(**said)(summary)
-    prepare(spark, resolve(pipeline), {"facts": FACTS})
+    prepare(spark, plan_of(pipeline), {"facts": FACTS})
 
 
 def test_an_unknown_column_is_refused_with_its_place(spark: Any) -> None:
@@ -64,7 +64,11 @@ def inner_step(raw: Stream, facts: Snapshot) -> DataFrame:
 
 
 def aggregate_step(raw: Stream) -> DataFrame:
-    return raw.groupBy("_position", "id").count()
+    return counted(raw)  # not visible in the step's own source, so only the plan shows it
+
+
+def counted(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("_position", "id").count()
 
 
 def distinct_step(raw: Stream) -> DataFrame:
@@ -90,7 +94,7 @@ def python_step(raw: Stream) -> DataFrame:
         (aggregate_step, "uses Aggregate"),
         (distinct_step, "uses Deduplicate|uses Distinct"),
         (random_step, "its result may differ"),
-        (clock_step, "clock of the machine"),
+        (clock_step, "machine's clock"),
         (python_step, "a Python function per row"),
     ],
 )
@@ -134,7 +138,7 @@ def after_step(rows: Stream) -> DataFrame:
     "step", [average_step, highest_step, ratio_step, distinct_count_step, float_step, after_step]
 )
 def test_measures_that_do_not_add_up_are_refused(spark: Any, step: Any) -> None:
-    with pytest.raises(DeclarationError, match="Averages, rates, minima"):
+    with pytest.raises(DeclarationError, match="averages, rates, minima"):
         check(spark, None, step, key="id")
 
 
@@ -144,7 +148,7 @@ def test_the_key_is_what_is_grouped_by(spark: Any) -> None:
 
     with pytest.raises(DeclarationError, match="also groups by at"):
         check(spark, None, totals, key="id")
-    with pytest.raises(DeclarationError, match="by which it does not group"):
+    with pytest.raises(DeclarationError, match="does not group by it"):
         check(spark, None, totals, key=["id", "day"])
 
 
@@ -154,3 +158,25 @@ def test_a_rename_behind_the_aggregation_is_fine(spark: Any) -> None:
         return summed.withColumnRenamed("i", "id").withColumnRenamed("t", "total")
 
     check(spark, None, totals, key="id")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"key": "uid"}, r"the key 'uid', which neither 'raw' nor the step's own rows have"),
+        ({"key": "tagg"}, r"the key 'tagg'.*Did you mean 'tag'"),
+        ({"key": "tag", "content_ignores": "amont"}, r"ignores 'amont'.*Did you mean 'amount'"),
+        ({"key": "tag"}, r"copies 'tags' into every row.*content_ignores=\['tags'\]"),
+        ({"key": "tag", "content_ignores": "tags", "sequence_by": "tag"}, "of type string"),
+    ],
+)
+def test_a_key_that_the_step_makes_must_be_made(spark: Any, options: Any, words: str) -> None:
+    pipeline = Pipeline("made")
+    pipeline.source("raw", Files("landing/", schema=SCHEMA))
+
+    @pipeline.table(**options)
+    def rows(raw: Stream) -> DataFrame:
+        return raw.withColumn("tag", F.explode("tags"))
+
+    with pytest.raises(DeclarationError, match=words):
+        prepare(spark, plan_of(pipeline), {})

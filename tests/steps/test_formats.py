@@ -16,13 +16,12 @@ from pyspark.sql import DataFrame
 
 from tapeline import Files, Kafka, Pipeline, Stream
 from tapeline.books import Layout
-from tapeline.books.operator import REDRIVE
-from tapeline.run.intake.containers import keep_schema
+from tapeline.books.quarantine import QuarantineFilter, quarantined
+from tapeline.books.reasons import reason
+from tapeline.formats.avro_schemas import keep_schema
 from tapeline.testing import Trial
 from tapeline.trades.fix import pipeline as fix_pipeline
-from tapeline.watch.quarantine import Filter
-from tests.plain.test_fix import FILL_42, FILL_44, message
-from tests.streams.test_quarantine import act
+from tests.support.fix import FILL_42, FILL_44, message
 
 ROW = "id string not null, amount decimal(10,2) not null, note string"
 OLD = {"type": "record", "name": "Row", "fields": [
@@ -202,9 +201,9 @@ def test_avro_messages_are_read_by_the_schema_they_were_written_with(trial: Tria
     assert lacking == [MISSING]
     assert retyped == ["amount is declared decimal(10,2), it came as boolean"]
     expected = [
-        "the record is of schema 9, which the folder 'schemas' does not have",
+        reason("the record is of a schema that the folder 'schemas' does not have", "schema 9"),
         "the record is not Avro of its schema: EOFError",
-        "the record is not Avro of its schema: 1 bytes are left over",
+        reason("the record is not Avro of its schema: bytes are left over", "1 byte"),
         "the record is without a schema's id: it does not begin with a zero byte and 4 more",
     ]
     assert [one[0] for one in unreadable] == expected
@@ -213,7 +212,7 @@ def test_avro_messages_are_read_by_the_schema_they_were_written_with(trial: Tria
     assert good[:-1] in raw
     # The schema comes after all, and an operator sends the record again.
     (trial.settings.project / "schemas" / "9.avsc").write_text(json.dumps(NEW))
-    act(trial, REDRIVE, Filter(table="avro_rows"))
+    trial.redrive(table="avro_rows")
     assert kept(trial, "avro_rows")["later"] == Decimal(9)
     assert trial.verdicts("avro_rows") == {"kept": 4, "quarantined": 5, "duplicate": 1}
 
@@ -225,7 +224,7 @@ def test_records_of_a_container_are_read_by_its_schema(trial: Trial) -> None:
     names = [keep_schema(folder, json.dumps(one).encode()) for one in (OLD, NEW)]
     trial.put("raw_container", [old], names[0])
     trial.put("raw_container", [new], names[1])
-    trial.flow.advance()
+    trial.advance()
     assert kept(trial, "container_rows") == {"old": Decimal(5), "new": Decimal("5.25")}
 
 
@@ -249,14 +248,56 @@ def test_fix_fills_corrections_and_busts_are_books(tmp_path: Path, spark: Any) -
     trial = Trial(fix_pipeline, tmp_path)
     for record in MESSAGES:
         trial.put("raw_messages", [record])
-    trial.flow.advance()
+    trial.advance()
     (row,) = trial.read("fill_summary")
     assert (row["total_buy"], row["total_sell"], row["fills"]) == (Decimal(740), Decimal(25), 2)
     assert trial.verdicts("fills") == {
         "kept": 2, "superseded": 2, "duplicate": 1, "applied": 1, "dropped": 3, "quarantined": 3
     }  # fmt: skip
     damaged, number, nameless = reasons(trial, "fills")
-    assert damaged[0].startswith("the record is damaged: its CheckSum (10) says")
+    assert damaged[0].startswith("the record is damaged: its CheckSum (10) is wrong\x1eit says")
     assert number[0] == "price is not a plain decimal number"
     assert nameless == ["the key is missing: sender, trade_id"]
     trial.close()
+
+
+def test_fix_messages_with_a_wrong_checksum_or_length_can_count_with_a_warning(
+    tmp_path: Path, spark: Any
+) -> None:
+    pipeline = Pipeline("lenient")
+    pipeline.source("raw", Files("log/", format="fix", fix_checks="warn"))
+
+    @pipeline.table(key="trade_id", time="traded_at")
+    def fills(raw: Stream) -> DataFrame:
+        return raw.filter("action is not null")
+
+    trial = Trial(pipeline, tmp_path)
+    trial.feed(
+        raw=[
+            message(FILL_44),
+            message({**FILL_44, 17: "e2"}).replace(b"32=100", b"32=900"),
+            message({**FILL_44, 17: "e3"}).replace(b"32=100", b"32=1900"),
+            message({**FILL_44, 17: "e4"})[:-8],
+        ]
+    )
+    assert trial.verdicts("fills") == {"kept": 3, "quarantined": 1}
+    assert trial.books.totals()["fills"].warnings == {
+        "damaged: its CheckSum (10) is wrong": 2,
+        "damaged: its BodyLength (9) is wrong": 1,
+    }
+    assert {row["quantity"] for row in trial.read("fills")} == {100, 900, 1900}
+
+
+def test_reasons_are_few_and_say_their_numbers_beside_them(tmp_path: Path, spark: Any) -> None:
+    trial = Trial(fix_pipeline, tmp_path)
+    for number in range(3):
+        sound = message({**FILL_44, 34: str(20 + number), 17: f"e{number}"})
+        trial.put("raw_messages", [sound.replace(b"32=100", b"32=%d" % (number + 500))])
+    trial.flow.advance()
+    damaged = "the record is damaged: its CheckSum (10) is wrong"
+    assert trial.books.totals()["fills"].reasons == {damaged: 3}
+    rows = quarantined(trial.books, QuarantineFilter(reason="checksum"))
+    assert {tuple(row["reasons"]) for row in rows} == {(damaged,)}
+    assert len({row["details"][0] for row in rows}) == 3
+    told = trial.books.with_verdict("fills", "quarantined").to_pylist()
+    assert told[0]["_reasons"][0].startswith(f"{damaged}: it says ")

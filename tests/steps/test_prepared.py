@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tapeline.errors import TapelineBug
-from tapeline.run.prepared import Prepared
+from tapeline.spark.prepared import Prepared
 
 LEAF = pa.schema(
     [

@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tapeline.books.audit import Check
 from tapeline.books.fold import write_balances
 from tapeline.settings import HousekeepingSettings
-from tapeline.testing import Trial
-from tapeline.watch.audit import Check, audit
-from tapeline.watch.housekeeping import tidy
-from tests.streams.test_corrections import pipeline, record
+from tapeline.testing import Trial, unbalanced
+from tests.support.corrected_orders import pipeline, record
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -47,15 +46,13 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         trial.feed(raw=[record(key, version) for key, version in batch])
     write_balances(trial.flow.layout, trial.plan.pipeline.summaries["totals"], CHANGED_BATCH)
     if request.param == "compacted":
-        for book in (*trial.flow.ledger.books.values(), trial.flow.ledger.commits.book):
-            tidy(book, HousekeepingSettings(removed_files_hours=0))
-        trial.tapes["raw"].tidy(HousekeepingSettings(removed_files_hours=0), flown=True)
+        trial.tidy(HousekeepingSettings(removed_files_hours=0))
     assert wrong(trial) == []
     return trial
 
 
 def wrong(trial: Trial, full: bool = True) -> list[Check]:
-    return [check for check in audit(trial.books, full) if not check.balances]
+    return unbalanced(trial.books, full)
 
 
 @pytest.mark.parametrize(("table", "column", "words"), CHANGES)

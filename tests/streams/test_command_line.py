@@ -15,44 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-PIPELINE = '''
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from tapeline import Files, Pipeline, Stream, expect_or_quarantine
-
-pipeline = Pipeline("sales")
-pipeline.source("raw_sales", Files("inbox/", format="csv", schema="id string, shop string, money decimal(12,2)"))
-
-
-@pipeline.table(key="id")
-@expect_or_quarantine("money is above zero", "money > 0")
-def sales(raw_sales: Stream) -> DataFrame:
-    """One row per sale."""
-    return raw_sales
-
-
-@pipeline.summary(key="shop")
-def by_shop(sales: Stream) -> DataFrame:
-    """Money per shop."""
-    return sales.groupBy("shop").agg(F.sum("money").alias("money"), F.count("*").alias("sales"))
-'''  # noqa: E501
-
-
-COMMAND = [sys.executable, "-m", "tapeline"]
-ENVIRONMENT = {**os.environ, "TAPELINE_JARS": str(Path(__file__).parents[2] / ".jars")}
-
-
-def tapeline(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env=ENVIRONMENT,
-        check=False,
-    )
+from tests.support.command_line import COMMAND, ENVIRONMENT, PIPELINE, tapeline
 
 
 @pytest.fixture
@@ -133,7 +96,7 @@ def test_from_a_dropped_file_to_a_report_and_a_trial_balance(shop: Path) -> None
     pq.write_table(pq.read_table(file).slice(1), file)
     broken = tapeline(shop, "audit", "pipeline.py", "--full")
     assert broken.returncode == 4
-    assert "do not hold" in broken.stdout
+    assert "not balance" in broken.stdout
     file.unlink()
     gone = tapeline(shop, "audit", "pipeline.py")
     assert gone.returncode == 3
@@ -158,7 +121,7 @@ def test_a_simulated_day_has_the_markets_of_the_settings(tmp_path: Path) -> None
     (tmp_path / "tapeline.toml").write_text('[pipeline.trades]\nmarkets = "Mars"\n')
     refused = tapeline(tmp_path, "simulate", *day)
     assert refused.returncode == 2
-    assert "'MARS' is not a market. Name some of US, IN, EU, GB, CH" in " ".join(
+    assert "'MARS' is not a market. Use some of US, IN, EU, GB, CH" in " ".join(
         refused.stderr.split()
     )
 

@@ -15,11 +15,11 @@ import fastavro
 import pytest
 
 from tapeline.broker import Broker
-from tapeline.plan import load_pipeline, resolve
 from tapeline.settings import Settings, activate
-from tests.kafka import consumed_bytes, produced
-from tests.orders import Stand, live, stand
-from tests.waiting import wait_for
+from tapeline.testing import Deployment, plan_of
+from tests.support.kafka import consumed_bytes, produced
+from tests.support.orders import live, stand
+from tests.support.waiting import wait_for
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "converters"
 SCHEMA = json.loads((EXAMPLES / "schemas" / "7.avsc").read_text())
@@ -32,10 +32,10 @@ def forget_settings() -> Iterator[None]:
     activate(Settings())
 
 
-def converter(name: str, incoming: str, outgoing: str, folder: Path, broker: Broker) -> Stand:
+def converter(name: str, incoming: str, outgoing: str, folder: Path, broker: Broker) -> Deployment:
     """An example, from one topic to another."""
     said = {name: {"from": incoming, "to": outgoing}}
-    plan = resolve(load_pipeline(f"{name}.py", Settings(project=EXAMPLES, pipeline=said)))
+    plan = plan_of(f"{name}.py", Settings(project=EXAMPLES, pipeline=said))
     return stand(plan, folder, broker, project=EXAMPLES, pipeline=said)
 
 
@@ -70,16 +70,16 @@ def test_json_becomes_avro_with_the_header_of_the_registry(
         return sorted(found, key=lambda one: int(one["trade_id"][1:]))
 
     produced(broker, incoming, [*map(as_json, range(40)), "not JSON"])
-    with here.runner(spark) as runner:
+    with here.runner() as runner:
         runner.run_once()
         assert arrived() == [trade(number) for number in range(40)]
-        with live(runner) as status:
+        with live(runner):
             produced(broker, incoming, map(as_json, range(40, 70)))
             wait_for(lambda: len(arrived()) == 70)
-        said = status()["sinks"]["converted"]
+        said = here.status().sinks["converted"]
     assert arrived() == [trade(number) for number in range(70)]
-    assert said["messages"] == 70
-    assert (said["lag_batches"], said["problem"]) == (0, None)
+    assert said.messages == 70
+    assert (said.lag_batches, said.problem) == (0, None)
 
 
 def as_avro(number: int) -> bytes:
@@ -97,7 +97,7 @@ def test_avro_with_the_header_of_the_registry_becomes_json(
     here = converter("avro_to_json", incoming, outgoing, tmp_path, broker)
     good = [as_avro(number) for number in range(40)]
     produced(broker, incoming, [*good, good[0][:7], struct.pack(">bI", 0, 8) + good[0][5:]])
-    with here.runner(spark) as runner:
+    with here.runner() as runner:
         assert runner.run_once()
         assert not runner.run_once()  # there is nothing more to do
     found = [json.loads(value) for part in consumed_bytes(broker, outgoing) for value in part]

@@ -11,22 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from tapeline.books import Books
 from tapeline.broker import Broker
 from tapeline.connect.kafka import client_options
-from tapeline.demo import demo_broker, latest_day, play_day
-from tapeline.plan import load_pipeline, resolve
-from tapeline.run.runner import Runner
+from tapeline.operate.demo import demo_broker, latest_day, play_day
 from tapeline.settings import load_settings
-from tapeline.trades import oracle
+from tapeline.terminal import Terminal
+from tapeline.testing import Deployment, plan_of
 from tapeline.trades.topic_delivery import Topic
-from tapeline.watch.audit import audit
-from tests.kafka import refuse_without_kafka
+from tests.support.kafka import refuse_without_kafka
+from tests.support.trades_oracle import equals_the_oracle
 
 TRADES, SEED = 900, 5
-QUIET = Console(quiet=True)
+QUIET = Terminal(quiet=True)
 
 
 @pytest.mark.slow
@@ -47,10 +44,9 @@ def test_a_demo_through_a_topic_is_interrupted_and_what_goes_on_equals_the_oracl
         topic = Topic("trades", client_options(settings.kafka))
         assert 0 < play_day(topic, folder / "reference", day, seconds=0) < TRADES
         assert play_day(topic, folder / "reference", day, seconds=0) == 0  # the day is over
-        plan = resolve(load_pipeline("tapeline.trades", settings))
-        with Runner(plan, settings, session=spark) as runner:
-            runner.run_once()
-    equals_the_oracle(Books(plan, settings.home("trades")), folder / "reference")
+        plan = plan_of("tapeline.trades", settings)
+        Deployment(plan, settings).run_once()
+    equals_the_oracle(Deployment(plan, settings).books, folder / "reference")
 
 
 def interrupted(words: list[str]) -> str:
@@ -71,19 +67,3 @@ def interrupted(words: list[str]) -> str:
         told += child.stdout.read()
     assert child.wait(120) == 0, told
     return told
-
-
-def equals_the_oracle(books: Books, reference: Path) -> None:
-    truth = next(reference.glob("truth-*.jsonl"))
-    expected = oracle.expect(oracle.read_truth(truth), oracle.Reference.read(reference))
-    totals = books.totals()
-    assert totals["trades"]["verdicts"] == dict(expected.trades)
-    assert totals["enriched_trades"]["verdicts"] == dict(expected.enriched_trades)
-    windows = {
-        (r["window_start"], r["terminal"], r["currency"]): (r["total_buy"], r["total_sell"])
-        for r in books.read("trade_summary").to_pylist()
-    }
-    assert windows == {k: (w.total_buy, w.total_sell) for k, w in expected.windows.items()}
-    due = books.read("due").to_pylist()
-    assert {(r["settlement_id"], r["currency"]): r["due"] for r in due} == dict(expected.due)
-    assert [check for check in audit(books) if not check.balances] == []

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tapeline.drill import Asked, Drill
+from tapeline.operate.drill import Drill, DrillOptions
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 def test_books_are_right_after_kills_at_named_points_and_random_moments(tmp_path: Path) -> None:
     said: list[str] = []
-    asked = Asked("tapeline.trades", tmp_path / "drill", seed=5, trades=2_000, kills=2)
+    asked = DrillOptions("tapeline.trades", tmp_path / "drill", seed=5, trades=2_000, kills=2)
     done = Drill(asked, said.append).run()
     assert done.differences == [], (said, done.facts())
     assert len(done.kills) == 2

@@ -21,17 +21,14 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from tapeline import OperationError
-from tapeline.books import Books
-from tapeline.run import ledger
-from tapeline.run.runner import Runner
-from tapeline.run.tape import Tape
+from tapeline.books.status import Status, read_status
+from tapeline.books.tape import Tape
+from tapeline.flow import ledger
 from tapeline.settings import FlowSettings, NotifySettings, Settings, SuperviseSettings
-from tapeline.testing import Trial
-from tapeline.watch.audit import audit
-from tapeline.watch.status import read_status
-from tests.streams.test_corrections import expected, pipeline, record
-from tests.streams.test_runner import counted, counts, drop, settings_for
-from tests.waiting import wait_for
+from tapeline.testing import Books, Deployment, Trial, unbalanced
+from tests.support.corrected_orders import expected, pipeline, record
+from tests.support.counted_words import counted, counts, drop, settings_for
+from tests.support.waiting import wait_for
 
 RETRIES = SuperviseSettings(attempts=100, max_wait_seconds=0.5)
 
@@ -50,7 +47,7 @@ def told(folder: Path) -> list[tuple[str, str]]:
 
 
 def balanced(books: Books) -> bool:
-    return all(check.balances for check in audit(books, full=True))
+    return unbalanced(books, full=True) == []
 
 
 @pytest.fixture
@@ -80,10 +77,9 @@ def test_24_a_full_disk_is_named_told_and_survived(
     settings = telling(tmp_path, settings_for(tmp_path))
     settings = replace(settings, root=small_disk / "books")
     plan = counted()
-    books = Books(plan, settings.home("counted"))
-    with Runner(plan, settings, session=spark) as runner:
-        thread = threading.Thread(target=runner.run)
-        thread.start()
+    deployment = Deployment(plan, settings)
+    books = deployment.books
+    with deployment.running():
         drop(tmp_path, "a", {"word": "all"})
         wait_for(lambda: counts(books).get("all") == 1)
         filler = small_disk / "filler"
@@ -93,8 +89,6 @@ def test_24_a_full_disk_is_named_told_and_survived(
         filler.unlink()
         wait_for(lambda: counts(books).get("all") == 2)
         wait_for(lambda: any(event == "over" for _, event in told(tmp_path)))
-        runner.stop()
-        thread.join()
     assert balanced(books)
     parts = {part for part, _ in told(tmp_path)}
     for part in parts:  # once when it began, once when it was over
@@ -105,18 +99,15 @@ def test_a_source_that_disappears_is_told_and_goes_on_when_it_returns(
     tmp_path: Path, spark: Any
 ) -> None:
     settings, plan = telling(tmp_path, settings_for(tmp_path)), counted()
-    books = Books(plan, settings.home("counted"))
-    with Runner(plan, settings, session=spark) as runner:
-        thread = threading.Thread(target=runner.run)
-        thread.start()
+    deployment = Deployment(plan, settings)
+    books = deployment.books
+    with deployment.running():
         (tmp_path / "landing").rename(tmp_path / "away")
         wait_for(lambda: ("intake of raw", "began") in told(tmp_path))
         (tmp_path / "away").rename(tmp_path / "landing")
         drop(tmp_path, "a", {"word": "all"})
         wait_for(lambda: counts(books).get("all") == 1)
         wait_for(lambda: ("intake of raw", "over") in told(tmp_path))
-        runner.stop()
-        thread.join()
     assert told(tmp_path) == [("intake of raw", "began"), ("intake of raw", "over")]
 
 
@@ -124,7 +115,8 @@ def test_an_ingest_that_stops_starts_again(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, plan = telling(tmp_path, settings_for(tmp_path)), counted()
-    books = Books(plan, settings.home("counted"))
+    deployment = Deployment(plan, settings)
+    books = deployment.books
     commit, failures = Tape.commit, iter([True, True])
 
     def sometimes(tape: Tape, pieces: Any) -> Any:
@@ -133,14 +125,10 @@ def test_an_ingest_that_stops_starts_again(
         return commit(tape, pieces)
 
     monkeypatch.setattr(Tape, "commit", sometimes)
-    with Runner(plan, settings, session=spark) as runner:
-        thread = threading.Thread(target=runner.run)
-        thread.start()
+    with deployment.running():
         drop(tmp_path, "a", {"word": "all"})
         wait_for(lambda: counts(books).get("all") == 1)
         wait_for(lambda: ("ingest of raw", "over") in told(tmp_path))
-        runner.stop()
-        thread.join()
     assert told(tmp_path) == [("ingest of raw", "began"), ("ingest of raw", "over")]
     assert balanced(books)
 
@@ -151,19 +139,15 @@ def test_10_a_poison_batch_is_named_given_up_and_does_not_stop_the_tape(
     settings, plan = telling(tmp_path, settings_for(tmp_path)), counted()
     few = SuperviseSettings(attempts=2, max_wait_seconds=0.2)
     settings = replace(settings, supervise=few)
-    with Runner(plan, settings, session=spark) as runner:
-        thread = threading.Thread(target=runner.run)
-        thread.start()
+    deployment = Deployment(plan, settings)
+    with deployment.running() as runner:
         drop(tmp_path, "a", {"word": "x", "size": 13})
         wait_for(lambda: ("the flow", "given_up") in told(tmp_path))
         drop(tmp_path, "b", {"word": "y"})
         wait_for(lambda: runner.tapes["raw"].last_batch == 2)
-        status = read_status(settings.home("counted") / "status.json")
-        runner.stop()
-        thread.join()
+        status = deployment.status()
     assert told(tmp_path) == [("the flow", "began"), ("the flow", "given_up")]
-    assert status is not None
-    assert "batch 1: raw tape batches 1 to 1" in status["incidents"][0]["error"]
+    assert "batch 1: raw tape batches 1 to 1" in status.incidents[0].error
 
 
 def kill_at_the_first_note(checkpoint: Path) -> None:
@@ -186,27 +170,26 @@ CHECKPOINT_FAULTS = {
 def test_a_checkpoint_is_disposable(fault: str, tmp_path: Path, spark: Any) -> None:
     settings, plan = settings_for(tmp_path), counted()
     settings = replace(settings, flow=FlowSettings(bytes_per_tape_batch=1))
-    books = Books(plan, settings.home("counted"))
+    deployment = Deployment(plan, settings)
+    books = deployment.books
     for name in "ab":
         drop(tmp_path, name, {"word": "all"})
-    with Runner(plan, settings, session=spark) as runner:
-        runner.run_once()
+    deployment.run_once()
     CHECKPOINT_FAULTS[fault](settings.home("counted") / "checkpoints" / "raw")
     drop(tmp_path, "c", {"word": "all"})
-    with Runner(plan, settings, session=spark) as runner:
-        runner.run_once()
+    deployment.run_once()
     assert counts(books) == {"all": 3}
     assert balanced(books)
 
 
 def test_17_an_old_checkpoint_that_comes_back_repeats_nothing(tmp_path: Path, spark: Any) -> None:
     settings, plan = settings_for(tmp_path), counted()
-    books = Books(plan, settings.home("counted"))
+    deployment = Deployment(plan, settings)
+    books = deployment.books
     checkpoint = settings.home("counted") / "checkpoints" / "raw"
     for name in "abc":
         drop(tmp_path, name, {"word": "all"})
-        with Runner(plan, settings, session=spark) as runner:
-            runner.run_once()
+        deployment.run_once()
         if name == "a":
             shutil.copytree(checkpoint, tmp_path / "old")
         if name == "b":
@@ -218,15 +201,31 @@ def test_17_an_old_checkpoint_that_comes_back_repeats_nothing(tmp_path: Path, sp
 
 def test_18_a_foreign_checkpoint_is_refused(tmp_path: Path, spark: Any) -> None:
     settings, plan = settings_for(tmp_path), counted()
-    with Runner(plan, settings, session=spark) as runner:
-        runner.run_once()
+    Deployment(plan, settings).run_once()
     other = replace(settings, root=tmp_path / "other")
     shutil.copytree(settings.home("counted") / "checkpoints", other.home("counted") / "checkpoints")
+    note = other.home("counted") / "checkpoints" / "raw" / "tapeline-owner.json"
+    note.write_text(note.read_text().replace("/counted/", "/another/"))
     with (
         pytest.raises(OperationError, match="FOREIGN_CHECKPOINT"),
-        Runner(plan, other, session=spark) as runner,
+        Deployment(plan, other).runner() as runner,
     ):
         runner.run_once()
+
+
+def test_a_project_that_was_moved_starts(tmp_path: Path, spark: Any) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "landing").mkdir(parents=True)
+    plan = counted()
+    for folder, name in ((here, "a"), (there, "b")):
+        drop(folder, name, {"word": "all"})
+        moved = Deployment(plan, settings_for(folder))
+        moved.run_once()
+        books = moved.books
+        assert counts(books) == {"all": 1 if folder == here else 2}
+        assert balanced(books)
+        if folder == here:
+            here.rename(there)
 
 
 @pytest.fixture
@@ -284,9 +283,9 @@ def test_25_a_disk_that_cannot_keep_its_promise_decides_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
         with pytest.raises(OSError, match="Input/output error"):
-            kept.flow.advance()
+            kept.advance()
     assert kept.books.cut().batch == before
-    kept.flow.advance()
+    kept.advance()
     assert kept.books.cut().batch == before + 1
     assert balanced(kept.books)
 
@@ -312,7 +311,7 @@ def test_5_two_writers_keep_the_books_right_even_if_the_lock_fails(
     def work(trial: Trial) -> None:
         for _ in range(200):
             try:
-                if not trial.flow.advance(limit=1):
+                if not trial.advance(limit=1):
                     break
             except (OperationError, OSError, DeltaError):
                 continue
@@ -323,7 +322,7 @@ def test_5_two_writers_keep_the_books_right_even_if_the_lock_fails(
     for thread in threads:
         thread.join()
     after = Trial(pipeline(), tmp_path, like=one)
-    after.flow.advance()
+    after.advance()
     *_, verdicts = expected([(key, version) for key in range(12) for version in (2, 1)])
     assert after.verdicts("rows") == dict(verdicts)
     assert balanced(after.books)
@@ -354,7 +353,7 @@ def test_83_a_clock_that_jumps_back_changes_no_order(tmp_path: Path, spark: Any)
 
 @pytest.mark.spark
 def test_6_a_paused_process_keeps_its_lock(tmp_path: Path) -> None:
-    from tests.streams.test_command_line import COMMAND, ENVIRONMENT, PIPELINE, tapeline
+    from tests.support.command_line import COMMAND, ENVIRONMENT, PIPELINE, tapeline
 
     (tmp_path / "inbox").mkdir()
     (tmp_path / "pipeline.py").write_text(PIPELINE)
@@ -368,7 +367,7 @@ def test_6_a_paused_process_keeps_its_lock(tmp_path: Path) -> None:
         second = tapeline(tmp_path, "run", "pipeline.py", "--once")
         first.send_signal(signal.SIGCONT)
         (tmp_path / "inbox" / "a.csv").write_text("id,shop,money\n1,north,2\n")
-        wait_for(lambda: (read_status(status) or {}).get("batch") == 1)
+        wait_for(lambda: (read_status(status) or Status()).batch == 1)
         first.send_signal(signal.SIGTERM)
         assert first.wait(60) == 0
     finally:
@@ -381,7 +380,7 @@ def test_6_a_paused_process_keeps_its_lock(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_84_85_zone_and_locale_of_the_machine_change_no_byte(tmp_path: Path) -> None:
-    from tests.streams.test_command_line import COMMAND, ENVIRONMENT, PIPELINE
+    from tests.support.command_line import COMMAND, ENVIRONMENT, PIPELINE
 
     answers = []
     for name, more in (

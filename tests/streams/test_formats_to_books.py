@@ -16,15 +16,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tapeline import Files, Kafka, Pipeline, Stream
-from tapeline.books import Books
 from tapeline.broker import Broker
 from tapeline.settings import KafkaSettings
+from tapeline.testing import Books
 from tapeline.trades.fix import pipeline as fix_pipeline
-from tests.kafka import produced
-from tests.orders import Make, kafka_of, stand
-from tests.plain.test_avro import container, schema, written
-from tests.plain.test_fix import FILL_44, message
-from tests.registry import registry
+from tests.support.avro import container, schema, written
+from tests.support.fix import FILL_44, message
+from tests.support.kafka import produced
+from tests.support.orders import Make, kafka_of, stand
+from tests.support.schema_registry import registry
 
 ORDER = "id string not null, item string, amount bigint not null"
 FIRST = schema(id="string", item="string", amount="int")
@@ -78,15 +78,15 @@ def test_avro_of_a_registry_and_of_containers_comes_into_the_books(
     (tmp_path / "avro" / "half.avro").write_bytes(container(SECOND, rows).getvalue()[:-300])
     with registry({1: FIRST, 2: SECOND}) as (address, _):
         here = stand(orders_of(name), tmp_path, kafka_of(broker, registry=address))
-        here.once(spark)
+        here.run_once()
     books = here.books
     amounts: Counter[str] = Counter()
     for _, row in sent:
         amounts[row["item"]] += row["amount"]
     found = {r["item"]: (r["amount"], r["n"]) for r in books.read("totals").to_pylist()}
     assert found == {item: (amount, 150) for item, amount in amounts.items()}
-    assert books.totals()["orders"]["verdicts"] == {"kept": 300, "quarantined": 2}
-    assert books.totals()["filed"]["verdicts"] == {"kept": 2_501}
+    assert books.totals()["orders"].verdicts == {"kept": 300, "quarantined": 2}
+    assert books.totals()["filed"].verdicts == {"kept": 2_501}
     filed = {row["id"]: row for row in books.read("filed").to_pylist()}
     assert filed["f7"]["new_fields"] == '{"venue":"V"}'
     assert filed["first"]["new_fields"] is None
@@ -94,7 +94,7 @@ def test_avro_of_a_registry_and_of_containers_comes_into_the_books(
     assert "REJECTED" in findings
     assert "half.avro" in findings
     assert "a block does not end with its mark" in findings
-    assert here.balances()
+    assert here.unbalanced() == []
 
 
 def test_csv_lines_and_fix_reports_of_topics_come_into_the_books(
@@ -129,16 +129,16 @@ def test_csv_lines_and_fix_reports_of_topics_come_into_the_books(
     produced(broker, reports, said)
     produced(broker, lines, ["o1,tea,5", "o2,mate,7", "o3,tea,many", "o4,tea", "o1,tea,5"])
     here = stand(pipeline, tmp_path, broker)
-    here.once(spark)
+    here.run_once()
     books = here.books
     kept = {row["id"]: row["amount"] for row in books.read("orders").to_pylist()}
     assert kept == {"o1": 5, "o2": 7}
-    assert books.totals()["orders"]["verdicts"] == {"kept": 2, "duplicate": 1, "quarantined": 2}
+    assert books.totals()["orders"].verdicts == {"kept": 2, "duplicate": 1, "quarantined": 2}
     standing = {row["trade_id"]: row["quantity"] for row in books.read("fills").to_pylist()}
     assert standing == {"e2": 7}
-    verdicts = books.totals()["fills"]["verdicts"]
+    verdicts = books.totals()["fills"].verdicts
     assert verdicts == {"kept": 1, "superseded": 2, "applied": 1, "dropped": 2, "quarantined": 1}
-    assert here.balances()
+    assert here.unbalanced() == []
 
 
 NAMES = ["ireach.fix44.log", "montran.fix44.log", "KOD-BON.fix42.log", "delimitertest.log",
@@ -155,13 +155,13 @@ def test_the_logs_of_real_systems_give_their_known_windows(
     for name in [*NAMES, *EDITED]:
         shutil.copy(logs / name, tmp_path / "fix")
     here = stand(fix_pipeline, tmp_path, KafkaSettings())
-    here.once(spark)
+    here.run_once()
     books = here.books
     expected = known(logs)
     assert expected.pop(BUSTED) == (Decimal(4625), Decimal(0), 1)
     assert windows(books) == expected
     damaged = json.loads((logs / "stats.json").read_text())
-    verdicts = books.totals()["fills"]["verdicts"]
+    verdicts = books.totals()["fills"].verdicts
     lines = [line for name in [*NAMES, *EDITED] for line in (logs / name).read_bytes().splitlines()]
     records = sum(max(1, line.count(b"8=FIX")) for line in lines if line.strip())
     assert sum(verdicts.values()) == records
@@ -172,7 +172,7 @@ def test_the_logs_of_real_systems_give_their_known_windows(
         "superseded": 1,
         "quarantined": sum(damaged[name]["bad_checksum"] for name in [*NAMES, *EDITED]),
     }
-    assert here.balances()
+    assert here.unbalanced() == []
 
 
 def known(logs: Path) -> dict[datetime, tuple[Decimal, Decimal, int]]:

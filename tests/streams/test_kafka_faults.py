@@ -21,21 +21,19 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation
 
 from tapeline import OperationError
-from tapeline.books import Books
 from tapeline.broker import Broker
-from tapeline.plan import load_pipeline, resolve
 from tapeline.settings import (
     FlowSettings,
     IntakeSettings,
     LogSettings,
     Settings,
 )
-from tapeline.watch.status import read_status
-from tests.cluster import PASSWORD, VARIABLE, Cluster
-from tests.kafka import produced
-from tests.orders import Make, expected, found, live, order, orders
-from tests.streams.test_demo_kafka import equals_the_oracle
-from tests.waiting import wait_for
+from tapeline.testing import Deployment, plan_of
+from tests.support.kafka import produced
+from tests.support.kafka_cluster import PASSWORD, VARIABLE, Cluster
+from tests.support.orders import Make, expected, found, live, order, orders
+from tests.support.trades_oracle import equals_the_oracle
+from tests.support.waiting import wait_for
 
 PATIENCE_SECONDS = 120.0
 
@@ -49,8 +47,8 @@ def test_a_run_waits_for_its_cluster_and_outlives_its_death(
     own.make_topic("waited-for", 2)
     own.stop()
     here = orders("waited-for", tmp_path, own)
-    with here.runner(spark) as runner, live(runner) as status:
-        wait_for(lambda: "SOURCE_DOWN" in str(status().get("problems")))
+    with here.running():
+        wait_for(lambda: "SOURCE_DOWN" in str(here.status().problems))
         own.start()
         options = {"bootstrap.servers": own.bootstrap_servers, "enable.idempotence": True}
         producer = Producer(options)
@@ -62,9 +60,9 @@ def test_a_run_waits_for_its_cluster_and_outlives_its_death(
         own.start()
         assert producer.flush(PATIENCE_SECONDS) == 0
         wait_for(lambda: found(here.books) == expected(range(3_000)))
-        assert here.books.totals()["orders"]["verdicts"] == {"kept": 3_000}
-        wait_for(lambda: not status()["problems"] and not status()["incidents"])
-    assert here.balances()
+        assert here.books.totals()["orders"].verdicts == {"kept": 3_000}
+        wait_for(lambda: not here.status().problems and not here.status().incidents)
+    assert here.unbalanced() == []
 
 
 def send(producer: Producer, numbers: range) -> None:
@@ -86,16 +84,16 @@ def test_a_burst_of_fifty_times_waits_in_the_topic(
         flow=FlowSettings(records_per_batch=1_000, bytes_per_tape_batch=128 * 1024),
         log=LogSettings(format="json"),
     )  # fmt: skip
-    with here.runner(spark) as runner, live(runner) as status:
+    with here.running() as runner:
         produced(broker, name, map(order, range(200)))
         wait_for(lambda: found(here.books) == expected(range(200)))
         process = psutil.Process()
         before = process.memory_info().rss
         produced(broker, name, (f"{order(n):<1000}" for n in range(200, 10_200)))
-        wait_for(lambda: status()["lag_records"] > 2_000)
+        wait_for(lambda: here.status().lag_records > 2_000)
         lags, ahead, grown = [], 0, 0
-        while status()["batch"] == 0 or status()["lag_records"]:
-            lags.append(status()["lag_records"])
+        while here.status().batch == 0 or here.status().lag_records:
+            lags.append(here.status().lag_records)
             ahead = max(ahead, runner.tapes["raw"].ahead()[0])
             grown = max(grown, process.memory_info().rss - before)
             assert len(lags) < 10_000
@@ -127,19 +125,19 @@ def test_trades_over_sasl_and_tls_reach_the_books_and_a_secret_reaches_nothing(
     produced(cluster.broker, "safe-orders", map(order, range(200)))
     here = orders("safe-orders", tmp_path, cluster.settings())
     monkeypatch.setenv(VARIABLE, "wrong-Secret-5")
-    with here.runner(spark) as runner:
+    with here.runner() as runner:
         with pytest.raises(OperationError, match="AUTH: the cluster refuses the user 'reader'"):
             runner.run()
-        assert "AUTH" in str((read_status(runner.layout.status) or {})["incidents"])
+        assert "AUTH" in str(here.status().incidents)
     monkeypatch.setenv(VARIABLE, PASSWORD)
-    here.once(spark)
+    here.run_once()
     assert found(here.books) == expected(range(200))
     monkeypatch.setenv(VARIABLE, "wrong-Secret-5")
-    with here.runner(spark) as runner:
+    with here.runner() as runner:
         with pytest.raises(OperationError, match="AUTH: the cluster refuses the user 'reader'"):
             runner.run_once()
-        with live(runner) as status:
-            wait_for(lambda: "AUTH" in str(status().get("problems")))
+        with live(runner):
+            wait_for(lambda: "AUTH" in str(here.status().problems))
             assert not runner.stopping
     written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     secrets = (b"wrong-Secret-5", PASSWORD.encode())
@@ -174,22 +172,22 @@ def test_simulator_and_flow_are_killed_and_every_trade_counts_once(
     day = ["simulate", "--topic", name, "--trades", "4000", "--seed", "3"]
     player = start(*day, "--seconds", "100")
     wait_for(lambda: bool(list(tmp_path.glob("reference/truth-*"))))
-    flow = start("run")
+    flow = start("run", "tapeline.trades")
     for number in range(4):
         time.sleep(chance.uniform(6, 20))
         kill(player)
         if number % 2:
             kill(flow)
-            flow = start("run")
+            flow = start("run", "tapeline.trades")
         player = start(*day, "--seconds", "100")
     time.sleep(chance.uniform(6, 20))
     kill(player)
     kill(flow)
     assert start(*day, "--seconds", "1").wait(PATIENCE_SECONDS) == 0
-    assert start("run", "--once").wait(3 * PATIENCE_SECONDS) == 0
+    assert start("run", "tapeline.trades", "--once").wait(3 * PATIENCE_SECONDS) == 0
     settings = Settings(project=tmp_path, pipeline={"trades": {"topics": name}})
-    plan = resolve(load_pipeline("tapeline.trades", settings))
-    equals_the_oracle(Books(plan, settings.home("trades")), tmp_path / "reference")
+    plan = plan_of("tapeline.trades", settings)
+    equals_the_oracle(Deployment(plan, settings).books, tmp_path / "reference")
 
 
 def kill(child: subprocess.Popen[bytes]) -> None:

@@ -7,8 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,36 +17,20 @@ from typing import Any
 import pytest
 
 from tapeline import OperationError
-from tapeline.books import Books
-from tapeline.books.commits import read_commits
-from tapeline.run import control
-from tapeline.run.backup import BOOKS, MANIFEST, _partial_name, back_up, restore
-from tapeline.run.runner import Runner
-from tapeline.run.snapshot import answer_all
+from tapeline.books.quarantine import Actor
+from tapeline.operate import control
+from tapeline.operate.backup import BOOKS, MANIFEST, _partial_name, back_up, restore
+from tapeline.operate.snapshot import answer_all
 from tapeline.settings import LogSettings, Settings
-from tapeline.watch.audit import audit
-from tapeline.watch.quarantine import Signed
-from tapeline.watch.status import read_status
-from tests.streams.test_runner import counted, counts, drop, settings_for
-from tests.waiting import wait_for
+from tapeline.testing import Books, Deployment, commits_of, status_of, unbalanced
+from tests.support.counted_words import counted, counts, drop, settings_for
+from tests.support.waiting import wait_for
 
 NOW = datetime(2026, 11, 13, 10, tzinfo=UTC)
 
 
-@contextmanager
-def running(settings: Settings, spark: Any) -> Iterator[Runner]:
-    with Runner(counted(), settings, session=spark) as runner:
-        thread = threading.Thread(target=runner.run)
-        thread.start()
-        try:
-            yield runner
-        finally:
-            runner.stop()
-            thread.join()
-
-
 def books_in(settings: Settings) -> Books:
-    return Books(counted(), settings.home("counted"))
+    return Deployment(counted(), settings).books
 
 
 def none(done: int, total: int) -> None:
@@ -59,18 +42,18 @@ def test_a_paused_flow_publishes_nothing_until_resumed_and_the_tape_goes_on(
 ) -> None:
     settings = replace(settings_for(tmp_path), log=LogSettings(format="json"))
     books = books_in(settings)
-    with running(settings, spark) as runner:
+    with Deployment(counted(), settings).running() as runner:
         drop(tmp_path, "a", {"word": "a"})
         wait_for(lambda: counts(books) == {"a": 1})
-        control.pause(books.layout, Signed(NOW, "amy", "the auditors are here"))
-        assert control.pause(books.layout, Signed(NOW, "bob"))["who"] == "amy"
+        control.pause(books.layout, Actor(NOW, "amy", "the auditors are here"))
+        assert control.pause(books.layout, Actor(NOW, "bob")).who == "amy"
         # also when there is nothing to do
-        wait_for(lambda: (read_status(books.layout.status) or {}).get("paused") is not None)
+        wait_for(lambda: status_of(books).paused is not None)
         drop(tmp_path, "b", {"word": "b"})
         wait_for(lambda: runner.tapes["raw"].last_batch == 2)
         assert counts(books) == {"a": 1}
     with (
-        Runner(counted(), settings, session=spark) as again,  # a restart does not end it
+        Deployment(counted(), settings).runner() as again,  # a restart does not end it
         pytest.raises(OperationError, match=r"PAUSED: amy .*the auditors are here.*resume"),
     ):
         again.run_once()
@@ -79,7 +62,7 @@ def test_a_paused_flow_publishes_nothing_until_resumed_and_the_tape_goes_on(
         lines = (books.layout.log / "run.log").read_text().splitlines()
         return [json.loads(line)["event"] for line in lines]
 
-    with running(settings, spark):
+    with Deployment(counted(), settings).running():
         wait_for(lambda: events().count("paused") == 2)
         assert control.resume(books.layout) is not None
         wait_for(lambda: counts(books) == {"a": 1, "b": 1})
@@ -95,11 +78,12 @@ def test_once_that_is_asked_to_stop_ends_before_all_is_worked_off(
 ) -> None:
     settings = settings_for(tmp_path)
     drop(tmp_path, "a", {"word": "a"})
-    with Runner(counted(), settings, session=spark) as runner:
+    deployment = Deployment(counted(), settings)
+    with deployment.runner() as runner:
         runner.stop()
         assert runner.run_once() == []
         assert runner.stopping
-    with Runner(counted(), settings, session=spark) as runner:
+    with deployment.runner() as runner:
         runner.run_once()
         assert not runner.stopping
     assert counts(books_in(settings)) == {"a": 1}
@@ -112,16 +96,16 @@ def test_nobody_runs_so_nobody_is_stopped(tmp_path: Path) -> None:
 def test_the_health_of_a_pipeline_counts_its_starts_and_kills(tmp_path: Path, spark: Any) -> None:
     settings = settings_for(tmp_path)
     path = books_in(settings).layout.status
+    deployment = Deployment(counted(), settings)
     for _ in range(2):
-        with Runner(counted(), settings, session=spark) as runner:
-            runner.run_once()
-    found = read_status(path) or {}
-    assert (found["starts"], found["kills"]) == (2, 0)
-    path.write_text(json.dumps(found | {"running": True, "pid": 2**22 + 1}))  # as a kill leaves it
-    with Runner(counted(), settings, session=spark) as runner:
-        runner.run_once()
-    found = read_status(path) or {}
-    assert (found["starts"], found["kills"]) == (3, 1)
+        deployment.run_once()
+    found = status_of(books_in(settings))
+    assert (found.starts, found.kills) == (2, 0)
+    killed = {**found.as_dict(), "running": True, "pid": 2**22 + 1}  # as a kill leaves it
+    path.write_text(json.dumps(killed))
+    deployment.run_once()
+    found = status_of(books_in(settings))
+    assert (found.starts, found.kills) == (3, 1)
 
 
 def test_a_backup_of_running_books_is_whole_and_goes_on_after_its_restoration(
@@ -131,7 +115,7 @@ def test_a_backup_of_running_books_is_whole_and_goes_on_after_its_restoration(
     books, into = books_in(settings), tmp_path / "backups"
     words = [f"x{number}" for number in range(30)]
     everything = {"a": 2, "b": 1} | dict.fromkeys(words, 1)
-    with running(settings, spark):
+    with Deployment(counted(), settings).running():
         drop(tmp_path, "a", {"word": "a"}, {"word": "a", "size": 0})
         wait_for(lambda: counts(books) == {"a": 2})
         writing = threading.Thread(
@@ -144,11 +128,11 @@ def test_a_backup_of_running_books_is_whole_and_goes_on_after_its_restoration(
         wait_for(lambda: counts(books) == everything)
     assert list(books.layout.snapshots.iterdir()) == []
     # What the backup says of the moment it was taken, from the books that went on.
-    then = {r["batch"]: r["hash"] for r in read_commits(books.layout.commits)}
+    then = {row.batch: row.hash for row in commits_of(books)}
     assert then[made.batch] == made.hash
     shutil.move(books.layout.home, tmp_path / "lost")
     restore(books, folder, none)
-    with Runner(counted(), settings, session=spark) as runner:
+    with Deployment(counted(), settings).runner() as runner:
         runner.run_once()  # what intake had taken when the picture was made
         found = counts(books)
         assert found["a"] == 2
@@ -157,8 +141,8 @@ def test_a_backup_of_running_books_is_whole_and_goes_on_after_its_restoration(
             drop(tmp_path, f"{word} again", {"word": word})
         runner.run_once()
     assert counts(books) == everything
-    assert all(check.balances for check in audit(books, full=True))
-    epochs = {r["batch"]: r["epoch"] for r in read_commits(books.layout.commits)}
+    assert unbalanced(books, full=True) == []
+    epochs = {row.batch: row.epoch for row in commits_of(books)}
     assert epochs[made.batch] == 1
     assert epochs[made.batch + 1] == 2
 
@@ -167,8 +151,7 @@ def test_a_backup_of_running_books_is_whole_and_goes_on_after_its_restoration(
 def backed_up(tmp_path: Path, spark: Any) -> tuple[Settings, Path]:
     settings = settings_for(tmp_path)
     drop(tmp_path, "a", {"word": "a"})
-    with Runner(counted(), settings, session=spark) as runner:
-        runner.run_once()
+    Deployment(counted(), settings).run_once()
     folder, _ = back_up(books_in(settings), tmp_path / "backups", NOW, False, none)
     return settings, folder
 
@@ -181,7 +164,7 @@ def test_a_restoration_never_overwrites_and_refuses_what_is_damaged(
     with pytest.raises(OperationError, match="never overwrites"):
         restore(books, folder, none)
     shutil.rmtree(books.layout.home)
-    with pytest.raises(OperationError, match="is no backup"):
+    with pytest.raises(OperationError, match="is not a backup"):
         restore(books, folder / BOOKS, none)
     piece = next((folder / BOOKS / "silver").rglob("*.parquet"))
     whole = piece.read_bytes()
@@ -198,7 +181,7 @@ KILLED = """
 import sys, time
 from pathlib import Path
 from tapeline.books.layout import Layout
-from tapeline.run.snapshot import one_backup, picture
+from tapeline.operate.snapshot import one_backup, picture
 layout = Layout(Path(sys.argv[1]))
 with one_backup(layout):
     picture(layout, archives=False)
@@ -210,7 +193,7 @@ with one_backup(layout):
 def test_what_a_killed_backup_left_is_removed_by_the_next_one_and_by_a_run(
     backed_up: tuple[Settings, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tapeline.run.snapshot.BACKUP_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("tapeline.operate.snapshot.BACKUP_WAIT_SECONDS", 0.0)
     settings, _ = backed_up
     layout = books_in(settings).layout
 
@@ -249,5 +232,5 @@ def test_a_backup_whose_copy_does_not_balance_is_none(
     with pytest.raises(Exception, match=r"."):
         back_up(books, tmp_path / "others", NOW, False, none)
     assert not [p for p in (tmp_path / "others").iterdir() if (p / MANIFEST).exists()]
-    with pytest.raises(OperationError, match="within the books"):
+    with pytest.raises(OperationError, match="inside the books"):
         back_up(books, books.layout.home / "backups", NOW, False, none)

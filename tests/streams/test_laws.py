@@ -19,13 +19,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tapeline import Files, Pipeline, Stream, expect_or_drop, expect_or_quarantine
-from tapeline.books import Book
-from tapeline.run import flow, ledger
-from tapeline.run.flow import Flow
-from tapeline.run.judging import identity
-from tapeline.run.ledger import Ledger
-from tapeline.testing import Trial
-from tapeline.watch.audit import audit
+from tapeline.books import TableWriter
+from tapeline.flow import identity
+from tapeline.flow.flow import Flow
+from tapeline.flow.ledger import Ledger
+from tapeline.testing import Trial, crash_at, unbalanced
 
 pytestmark = pytest.mark.usefixtures("spark")
 START = datetime(2026, 11, 13, 10, tzinfo=UTC)
@@ -139,21 +137,21 @@ def test_law_1_batches_order_and_repeats_do_not_matter(
     for first, last in pairwise(bounds):
         trial.feed(raw=[record(number) for number in sent[first:last]])
     assert balances(trial) == expected(sent)
-    assert all(check.balances for check in audit(trial.books)), audit(trial.books)  # law 2
+    assert unbalanced(trial.books) == []  # law 2
 
 
 def test_law_2_the_audit_names_the_table_and_batch_of_a_lost_row(fresh: Any) -> None:
     trial = fresh()
     for number in range(3):
         trial.feed(raw=[record(4 * number + 1), record(4 * number + 2)])
-    assert all(check.balances for check in audit(trial.books))
+    assert unbalanced(trial.books) == []
     # A stranger doubles the rows of batch 2 behind the flow's back.
-    book: Book = trial.flow.ledger.books["silver/rows"]
+    book: TableWriter = trial.flow.ledger.books["silver/rows"]
     rows = trial.books.register("rows").to_pylist()
     table = trial.books.register("rows").filter([row["_batch"] == 2 for row in rows])
     book.append(table, 2, "stranger", version=10**15)
-    assert all(check.balances for check in audit(trial.books))  # only what is new
-    wrong = [check for check in audit(trial.books, full=True) if not check.balances]
+    assert unbalanced(trial.books) == []  # only what is new
+    wrong = unbalanced(trial.books, full=True)
     assert wrong[0].what == "rows: verdicts = records of raw"
     assert wrong[0].batch == 2
 
@@ -168,7 +166,7 @@ def test_law_3_writing_twice_equals_writing_once(fresh: Any) -> None:
     accepted = trial.flow.layout.intake("raw") / "accepted" / f"{1:012}.parquet"
     assert tape.commit([accepted]) is None
     assert balances(trial) == before
-    assert all(check.balances for check in audit(trial.books))
+    assert unbalanced(trial.books) == []
 
 
 @pytest.mark.parametrize(
@@ -188,11 +186,11 @@ def test_a_batch_that_was_interrupted_is_finished_or_computed_again(
         with pytest.raises(RuntimeError, match="the power went"):
             trial.feed(raw=[record(n) for n in (5, 6, 1)])
     restarted = fresh(tmp_path)
-    restarted.flow.advance()
+    restarted.advance()
     assert balances(restarted) == expected([1, 2, 5, 6, 1])
     restarted.feed(raw=[record(5), record(9)])
     assert balances(restarted) == expected([1, 2, 5, 6, 1, 5, 9])
-    assert all(check.balances for check in audit(restarted.books))
+    assert unbalanced(restarted.books) == []
 
 
 @pytest.mark.parametrize("point", ["computed", "staged", "unsure", "decided", "added", "finished"])
@@ -202,30 +200,26 @@ def test_a_batch_that_failed_half_way_is_tried_again_by_the_same_process(
     trial = fresh(tmp_path)
     trial.feed(raw=[record(n) for n in (1, 2)])
     trial.put("raw", [record(n) for n in (5, 6, 1)])
-    doomed, add, memories = [point], Book.add, trial.flow.memories
+    add, memories = TableWriter.add, trial.flow.memories
+    full = OSError(28, "No space left on device")
+    unsure = [full] if point == "unsure" else []
 
-    def fail(reached: str) -> None:
-        if doomed == [reached]:
-            doomed.clear()
-            raise OSError(28, "No space left on device")
-
-    def add_then_fail(book: Book, *words: Any) -> None:
+    def add_then_fail(book: TableWriter, *words: Any) -> None:
         add(book, *words)
-        fail("unsure")  # the first one is the row that decides: it is there
+        if unsure:  # the first one is the row that decides: it is there
+            raise unsure.pop()
 
-    with monkeypatch.context() as patch:
-        patch.setattr(flow, "reach", fail)
-        patch.setattr(ledger, "reach", fail)
-        patch.setattr(Book, "add", add_then_fail)
+    with monkeypatch.context() as patch, crash_at(None if unsure else point, full):
+        patch.setattr(TableWriter, "add", add_then_fail)
         with pytest.raises(OSError, match="No space left"):
-            trial.flow.advance()
-        trial.flow.advance()
+            trial.advance()
+        trial.advance()
     assert balances(trial) == expected([1, 2, 5, 6, 1])
     # The books are read again only for what was decided and not yet remembered.
     assert (trial.flow.memories is memories) == (point not in ("unsure", "decided"))
     trial.feed(raw=[record(5), record(9)])
     assert balances(trial) == expected([1, 2, 5, 6, 1, 5, 9])
-    assert all(check.balances for check in audit(trial.books, full=True))
+    assert unbalanced(trial.books, full=True) == []
 
 
 def test_law_5_new_keys_open_no_file_and_repeats_only_those_of_their_batch(

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tapeline.books import Books
-from tapeline.books.operator import REDRIVE
-from tapeline.drill.compare import trade_differences
-from tapeline.testing import Trial
+from tapeline.operate.drill.compare import trade_differences
+from tapeline.testing import Books, Trial, quarantined, unbalanced, why
 from tapeline.trades.delivery import write_truth
 from tapeline.trades.lines import line
 from tapeline.trades.markets import named
 from tapeline.trades.own_days import extend_calendar, read_own_days
 from tapeline.trades.reference import make_instruments, read_instruments, write_reference
 from tapeline.trades.simulator import Day, simulate
-from tapeline.watch.audit import audit
-from tapeline.watch.history import why
-from tapeline.watch.quarantine import Filter, Signed, decide, quarantined
-from tests.brokerage import pipeline_with
+from tests.support.brokerage import pipeline_with
 
 pytestmark = pytest.mark.usefixtures("spark")
 LISTED = {one.venue: one for one in make_instruments(60, named("US,IN,EU"))}
@@ -114,14 +109,13 @@ def test_a_trade_of_a_year_that_no_calendar_holds_waits_until_days_of_ones_own_d
             trade("later", "2024-02-16T05:00:00", "XNSE", "100", trade_date="2027-01-25"),
         ]
     )
-    (waiting,) = quarantined(trial.books, Filter(reason="the calendar has a settlement"))
+    (waiting,) = quarantined(trial.books, reason="the calendar has a settlement")
     assert (waiting["table"], waiting["key"]) == ("enriched_trades", "later")
     (tmp_path / "days.csv").write_text("day,what\n2027-01-26,no session\n")
     own = read_own_days(tmp_path / "days.csv")
     extend_calendar(tmp_path / "reference" / "settlement_calendar.csv", named("IN")[0], own)
-    decide(trial.books, REDRIVE, [waiting], Signed(datetime.now(UTC), "ann"))
-    trial.flow.advance()
-    assert quarantined(trial.books, Filter()) == []
+    assert trial.redrive(positions=[waiting["position"]]) == 1
+    assert quarantined(trial.books) == []
     due = {r["settlement_id"]: str(r["settles_on"]) for r in trial.read("due")}
     assert due == {"IN-T2026-12-30": "2026-12-31", "IN-T2027-01-25": "2027-01-27"}
 
@@ -223,7 +217,7 @@ def test_a_day_of_five_markets_gives_the_oracles_books(tmp_path: Path) -> None:
         trial.feed(raw_trades=[line(one) for one in sent[first : first + 700]])
     found = trade_differences(trial.books, tmp_path / "truth.jsonl", tmp_path / "reference")
     assert found == []
-    assert [check for check in audit(trial.books, full=True) if not check.balances] == []
+    assert unbalanced(trial.books, full=True) == []
     currencies = {row["currency"] for row in trial.read("running_totals")}
     assert {"USD", "INR", "EUR", "GBP", "CHF"} <= currencies
     opening = min(one.traded_at for one in sent if one.trade_id.startswith("T20261113-IN-")

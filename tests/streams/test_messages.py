@@ -13,14 +13,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tapeline import Kafka, Pipeline, Stream
-from tapeline.books import Books
+from tapeline.books.quarantine import show
 from tapeline.broker import Broker
-from tapeline.cli.reading import origin
+from tapeline.cli.read import origin
 from tapeline.settings import HousekeepingSettings
-from tapeline.watch.history import why
-from tapeline.watch.housekeeping import compact
-from tapeline.watch.quarantine import Filter, quarantined, show
-from tests.orders import stand
+from tapeline.store.housekeeping import compact
+from tapeline.testing import Books, quarantined, why
+from tests.support.orders import stand
 
 SCHEMA = "id string, amount int"
 NO_TEXT = b"\xff[red] \x1b[2J"  # no UTF-8, markup, and what clears a terminal
@@ -61,7 +60,7 @@ def test_a_message_comes_with_its_key_headers_and_place(
     sent(broker, name, json.dumps({"id": "a", "amount": 1}), "desk 1", trace="t1", other=NO_TEXT)
     sent(broker, name, json.dumps({"id": "b", "amount": 2}), None)
     sent(broker, name, "not JSON", "desk 2", trace="t3")
-    with here.runner(spark) as runner:
+    with here.runner() as runner:
         runner.run_once()
         rows = {row["id"]: row for row in books.read("orders").to_pylist()}
         assert (rows["a"]["desk"], rows["a"]["trace"]) == ("desk 1", "t1")
@@ -70,7 +69,7 @@ def test_a_message_comes_with_its_key_headers_and_place(
         assert (message["topic"], message["partition"], message["offset"]) == (name, 0, 0)
         assert message["timestamp"].timestamp() == 1_700_000_000.123
         tape = runner.tapes["raw"]
-        (wrong,) = quarantined(books, Filter())
+        (wrong,) = quarantined(books)
         shown = show(books, wrong["position"])
         assert shown["message"]["key"] == b"desk 2"
         assert shown["message"]["headers"] == [{"name": "trace", "value": b"t3"}]
@@ -81,7 +80,7 @@ def test_a_message_comes_with_its_key_headers_and_place(
         compact(tape.book, HousekeepingSettings().compact_target_bytes)
         found = tape.find([(1, 0), (2, 0)]).to_pylist()
         assert [row["key"] for row in found] == [b"desk 1", b"desk 3"]
-    assert here.balances()
+    assert here.unbalanced() == []
 
 
 def assert_why_tells_what_came_with_a_message(books: Books, topic: str) -> None:
@@ -94,7 +93,7 @@ def assert_why_tells_what_came_with_a_message(books: Books, topic: str) -> None:
         {"name": "other", "value": NO_TEXT},
     ]
     told = f"raw {topic}/0 offset 0, key: desk 1, header trace: t1, header other: "
-    assert origin(revision.records[0]) == told + r"\xff\[red] \x1b\[2J"
+    assert origin(revision.records[0]) == told + r"\xff[red] \x1b[2J"
 
 
 def test_a_tape_from_before_messages_were_kept_goes_on(
@@ -108,19 +107,19 @@ def test_a_tape_from_before_messages_were_kept_goes_on(
     here = stand(pipeline_of(name), tmp_path, broker)
     books = here.books
     sent(broker, name, json.dumps({"id": "a", "amount": 1}), "old")
-    with monkeypatch.context() as before, here.runner(spark) as runner:
-        before.setattr("tapeline.run.topics.messages._beside", lambda *_: None)
+    with monkeypatch.context() as before, here.runner() as runner:
+        before.setattr("tapeline.intake.kafka.messages._beside", lambda *_: None)
         runner.run_once()
     (piece,) = (tmp_path / "books/orders/bronze/raw").glob("*.parquet")
     assert "key" not in pq.read_schema(piece).names
     sent(broker, name, json.dumps({"id": "b", "amount": 2}), "new")
-    with here.runner(spark) as runner:
+    with here.runner() as runner:
         runner.run_once()
-        assert here.balances()
+        assert here.unbalanced() == []
         found = runner.tapes["raw"].find([(1, 0), (2, 0)])
         assert found["key"].to_pylist() == [None, b"new"]
         compact(runner.tapes["raw"].book, HousekeepingSettings().compact_target_bytes)
     rows = {row["id"]: row["message"] for row in books.read("orders").to_pylist()}
     assert rows["a"]["key"] is None
     assert rows["b"]["key"] == b"new"
-    assert here.balances()
+    assert here.unbalanced() == []

@@ -12,17 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from tapeline.books import Books
-from tapeline.drill.compare import trade_differences
-from tapeline.plan import load_pipeline, resolve
+from tapeline.operate.drill.compare import trade_differences
 from tapeline.settings import load_settings
+from tapeline.testing import Deployment, unbalanced
 from tapeline.trades.delivery import write_truth
 from tapeline.trades.lines import line
 from tapeline.trades.reference import write_reference
 from tapeline.trades.simulator import Day, simulate
-from tapeline.watch.audit import audit
-from tests.back_office import TOKEN, BackOffice
-from tests.postgres import PASSWORD, Postgres
+from tests.support.back_office import TOKEN, BackOffice
+from tests.support.postgres import PASSWORD, Postgres
 
 PIPELINE = """
 from tapeline import PostgresPull
@@ -97,8 +95,8 @@ def test_what_is_pulled_from_two_systems_gives_the_books_of_the_oracle(
     ran = tapeline(tmp_path, "run", "pipeline.py", "--once")
     assert ran.returncode == 0, ran.stderr
     settings = load_settings(tmp_path, {})
-    books = Books(resolve(load_pipeline("tapeline.trades", settings)), settings.home("trades"))
+    books = Deployment("tapeline.trades", settings).books
     assert trade_differences(books, tmp_path / "truth.jsonl", tmp_path / "reference") == []
-    assert [check for check in audit(books) if not check.balances] == []
+    assert unbalanced(books) == []
     status = json.loads(tapeline(tmp_path, "status", "pipeline.py").stdout)
     assert [one["incident"] for one in status["pulling"]["pulls"]] == [None, None]

@@ -14,11 +14,9 @@ from pyspark.sql import functions as F
 
 from tapeline import Files, OperationError, Pipeline, Snapshot, Stream, expect_or_quarantine
 from tapeline.books.operator import DISMISS, REDRIVE
-from tapeline.run.rehearsal import rehearse
-from tapeline.testing import Trial
-from tapeline.watch.audit import audit
-from tapeline.watch.history import why
-from tapeline.watch.quarantine import Filter, Signed, decide, quarantined, show
+from tapeline.books.quarantine import Actor, decide, show
+from tapeline.operate.dry_run import rehearse
+from tapeline.testing import Trial, quarantined, unbalanced, why
 
 pytestmark = pytest.mark.usefixtures("spark")
 SCHEMA = "id string, v int, at timestamp, item string, amount decimal(12,2)"
@@ -56,20 +54,12 @@ def sale(key: str, item: str = "tea", amount: str = "10", v: int = 1) -> dict[st
     return {"id": key, "v": v, "at": "2026-11-13T10:00:00Z", "item": item, "amount": amount}
 
 
-def act(trial: Trial, word: str, chosen: Filter, record: bytes | None = None) -> int:
-    rows = quarantined(trial.books, chosen)
-    signed = Signed(datetime.now(UTC), "ann", "a test")
-    acts = decide(trial.books, word, rows, signed, record)
-    trial.flow.advance()
-    return len(acts)
-
-
 def totals(trial: Trial) -> dict[str, tuple[Decimal, int]]:
     return {row["item"]: (row["amount"], row["n"]) for row in trial.read("totals")}
 
 
 def balanced(trial: Trial) -> bool:
-    return all(check.balances for check in audit(trial.books, full=True))
+    return unbalanced(trial.books, full=True) == []
 
 
 def test_fixed_reference_data_lets_a_record_in_once_with_its_cause(
@@ -77,21 +67,21 @@ def test_fixed_reference_data_lets_a_record_in_once_with_its_cause(
 ) -> None:
     trial.feed(raw=[sale("a"), sale("b", item="mate"), sale("c", amount="-1")])
     assert totals(trial) == {"tea": (10, 1)}
-    listed = quarantined(trial.books, Filter())
+    listed = quarantined(trial.books)
     assert {(row["table"], row["key"], *row["reasons"]) for row in listed} == {
         ("sales", "c", "amount is above zero"),
         ("taxed", "b", "item is known"),
     }
     # Still broken: it stays, and its reason is the new one.
-    assert act(trial, REDRIVE, Filter(table="taxed")) == 1
+    assert trial.redrive(table="taxed") == 1
     assert trial.verdicts("taxed") == {"kept": 1, "quarantined": 1}
     (tmp_path / "prices.csv").write_text("item,vat\ntea,7\nmate,19\n")
-    assert act(trial, REDRIVE, Filter(reason="item is known")) == 1
+    assert trial.redrive(reason="item is known") == 1
     assert totals(trial) == {"tea": (10, 1), "mate": (10, 1)}
     (revision,) = why(trial.books, "totals", ["mate"])
     assert (revision.cause, [one["record"] for one in revision.records]) == ("redrive", ["b"])
     assert trial.verdicts("taxed") == {"kept": 2}
-    assert act(trial, REDRIVE, Filter(table="taxed")) == 0  # nothing is left there
+    assert trial.redrive(table="taxed") == 0  # nothing is left there
     assert balanced(trial)
     # A correction of the redriven record takes back what the redrive stored, also after a restart.
     again = Trial(pipeline(), tmp_path)
@@ -105,21 +95,21 @@ def test_a_rehearsal_says_what_would_change_and_changes_nothing(
 ) -> None:
     trial.feed(raw=[sale("a", item="mate"), sale("b", item="rum")])
     (tmp_path / "prices.csv").write_text("item,vat\ntea,7\nmate,19\n")
-    rows = quarantined(trial.books, Filter())
+    rows = quarantined(trial.books)
     found = rehearse(trial.plan, trial.settings, trial.books, rows, None)
     verdicts = {one["position"]: (one["verdict"], one["reasons"]) for one in found["records"]}
     assert sorted(verdicts.values()) == [("kept", []), ("quarantined", ["item is known"])]
     (change,) = found["changes"]
     assert change["change"] == {"item": "mate", "amount": "10.00", "n": "1", "_entries": "1"}
     assert totals(trial) == {}
-    assert quarantined(trial.books, Filter()) == rows
+    assert quarantined(trial.books) == rows
 
 
 def test_a_corrected_record_takes_the_place_of_the_broken_one(trial: Trial) -> None:
     trial.feed(raw=[sale("a", amount="-1"), b"not json"])
-    (row,) = quarantined(trial.books, Filter(reason="above zero"))
+    (row,) = quarantined(trial.books, reason="above zero")
     fixed = json.dumps(sale("a", amount="8")).encode()
-    act(trial, REDRIVE, Filter(positions=[row["position"]]), fixed)
+    trial.redrive(fixed, who="ann", positions=[row["position"]])
     assert totals(trial) == {"tea": (8, 1)}
     assert trial.verdicts("sales") == {"kept": 1, "quarantined": 1}
     shown = show(trial.books, row["position"])
@@ -135,8 +125,8 @@ def test_a_corrected_record_takes_the_place_of_the_broken_one(trial: Trial) -> N
 
 def test_acts_ride_along_with_new_records_and_each_counts_once(trial: Trial) -> None:
     trial.feed(raw=[sale("a", amount="-1"), sale("b", amount="-2"), sale("c")])
-    rows = quarantined(trial.books, Filter())
-    signed = Signed(datetime.now(UTC), "ann")
+    rows = quarantined(trial.books)
+    signed = Actor(datetime.now(UTC), "ann")
     fixed = json.dumps(sale("a", amount="5")).encode()
     first = [row for row in rows if b'"a"' in row["record"]]
     decide(trial.books, REDRIVE, first, signed, fixed)
@@ -146,21 +136,21 @@ def test_acts_ride_along_with_new_records_and_each_counts_once(trial: Trial) -> 
     assert totals(trial) == {"tea": (16, 3)}
     assert trial.verdicts("sales") == {"kept": 3, "dismissed": 1, "duplicate": 1}
     decide(trial.books, REDRIVE, first, signed, fixed)  # said once more: it is not there any more
-    trial.flow.advance()
+    trial.advance()
     assert totals(trial) == {"tea": (16, 3)}
-    assert quarantined(trial.books, Filter()) == []
+    assert quarantined(trial.books) == []
     assert balanced(trial)
 
 
 def test_what_makes_no_sense_is_refused(trial: Trial) -> None:
     trial.feed(raw=[sale("a", item="mate"), sale("b", item="mate")])
-    rows = quarantined(trial.books, Filter())
-    signed = Signed(datetime.now(UTC))
+    rows = quarantined(trial.books)
+    signed = Actor(datetime.now(UTC))
     with pytest.raises(OperationError, match="exactly one"):
         decide(trial.books, REDRIVE, rows, signed, b"{}")
     with pytest.raises(OperationError, match="where records enter"):
         decide(trial.books, REDRIVE, rows[:1], signed, b"{}")
-    with pytest.raises(OperationError, match="is no position"):
-        quarantined(trial.books, Filter(positions=["../etc"]))
+    with pytest.raises(OperationError, match="is not a position"):
+        quarantined(trial.books, positions=["../etc"])
     with pytest.raises(OperationError, match="Did you mean 'taxed'"):
-        quarantined(trial.books, Filter(table="taxd"))
+        quarantined(trial.books, table="taxd")

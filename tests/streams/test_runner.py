@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import threading
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -14,56 +12,21 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tapeline import DeclarationError, Files, OperationError, Pipeline, Stream, expect_or_fail
-from tapeline.books import Books
-from tapeline.books.query import connect, register_table
-from tapeline.plan import Plan, resolve
-from tapeline.run.runner import Runner
-from tapeline.settings import IntakeSettings, Settings
-from tapeline.watch.audit import audit
-from tests.waiting import wait_for
-
-
-def counted() -> Plan:
-    pipeline = Pipeline("counted")
-    pipeline.source("raw", Files("landing/", schema="word string, size int"))
-
-    @pipeline.table
-    @expect_or_fail("size is not forbidden", "size is null or size <> 13")
-    def words(raw: Stream) -> DataFrame:
-        return raw
-
-    @pipeline.summary(key="word")
-    def counts(words: Stream) -> DataFrame:
-        return words.groupBy("word").agg(F.count("*").alias("n"))
-
-    return resolve(pipeline)
-
-
-def settings_for(folder: Path) -> Settings:
-    (folder / "landing").mkdir(exist_ok=True)
-    intake = IntakeSettings(settle_seconds=0.1, record_bytes=200)
-    return Settings(project=folder, root=folder / "books", intake=intake)
-
-
-def drop(folder: Path, name: str, *records: dict[str, Any]) -> None:
-    hidden = folder / "landing" / f".{name}"
-    hidden.write_text("".join(json.dumps(record) + "\n" for record in records))
-    hidden.rename(folder / "landing" / name)
-
-
-def counts(books: Books) -> dict[str, int]:
-    return {row["word"]: row["n"] for row in books.read("counts").to_pylist()}
+from tapeline import DeclarationError, OperationError, Stream
+from tapeline.settings import Settings
+from tapeline.store.duckdb import connect, register_table
+from tapeline.testing import Deployment, unbalanced
+from tests.support.counted_words import counted, counts, drop, settings_for
+from tests.support.waiting import wait_for
 
 
 def test_a_tick_takes_what_came_and_an_empty_one_publishes_nothing(
     tmp_path: Path, spark: Any
 ) -> None:
     settings, plan = settings_for(tmp_path), counted()
-    books = Books(plan, settings.home("counted"))
-    with Runner(plan, settings, session=spark) as runner:
-        thread = threading.Thread(target=runner.run, args=(timedelta(seconds=1),))
-        thread.start()
+    deployment = Deployment(plan, settings)
+    books = deployment.books
+    with deployment.running(timedelta(seconds=1)) as runner:
         for name in ("a", "b", "c"):
             drop(tmp_path, name, {"word": name}, {"word": "all"})
         wait_for(lambda: counts(books).get("all") == 3)
@@ -71,8 +34,6 @@ def test_a_tick_takes_what_came_and_an_empty_one_publishes_nothing(
         second = time.monotonic() + 2.5
         wait_for(lambda: time.monotonic() > second)
         assert runner.flow.published_batch == published
-        runner.stop()
-        thread.join()
     assert counts(books) == {"a": 1, "b": 1, "c": 1, "all": 3}
 
 
@@ -81,9 +42,9 @@ def test_once_takes_more_new_files_than_one_pass_looks_at(tmp_path: Path, spark:
     settings = replace(settings, intake=replace(settings.intake, files_per_pass=2))
     for number in range(60):  # written in place: each must rest before it is whole
         (tmp_path / "landing" / f"{number:02}").write_text('{"word": "all"}\n')
-    with Runner(plan, settings, session=spark) as runner:
-        runner.run_once()
-    assert counts(Books(plan, settings.home("counted"))) == {"all": 60}
+    deployment = Deployment(plan, settings)
+    deployment.run_once()
+    assert counts(deployment.books) == {"all": 60}
 
 
 def test_odd_paths_are_paths_like_any_other(tmp_path: Path, spark: Any) -> None:
@@ -91,23 +52,24 @@ def test_odd_paths_are_paths_like_any_other(tmp_path: Path, spark: Any) -> None:
     folder.mkdir()
     settings, plan = settings_for(folder), counted()
     drop(folder, "a file", {"word": "a"})
-    with Runner(plan, settings, session=spark) as runner:
-        runner.run_once()
-    books = Books(plan, settings.home("counted"))
+    deployment = Deployment(plan, settings)
+    deployment.run_once()
+    books = deployment.books
     assert counts(books) == {"a": 1}
-    assert all(check.balances for check in audit(books))
-    with pytest.raises(DeclarationError, match="read as a pattern"):
+    assert unbalanced(books) == []
+    with pytest.raises(DeclarationError, match="treat as a pattern"):
         Settings(project=tmp_path, root=Path("books[1]")).home("counted")
 
 
 def test_a_second_process_is_refused_while_the_first_runs(tmp_path: Path, spark: Any) -> None:
     settings, plan = settings_for(tmp_path), counted()
+    deployment = Deployment(plan, settings)
     with (
-        Runner(plan, settings, session=spark),
+        deployment.runner(),
         pytest.raises(OperationError, match=r"ALREADY_RUNNING.*pid"),
     ):
-        Runner(plan, settings, session=spark)
-    Runner(plan, settings, session=spark).__exit__(None, None, None)
+        deployment.runner()
+    deployment.runner().__exit__(None, None, None)
 
 
 def test_once_fails_with_the_words_of_an_intake_that_cannot_go_on(
@@ -115,16 +77,17 @@ def test_once_fails_with_the_words_of_an_intake_that_cannot_go_on(
 ) -> None:
     settings, plan = settings_for(tmp_path), counted()
     work = settings.home("counted") / "intake" / "raw" / "work"
-    with Runner(plan, settings, session=spark) as runner:
+    deployment = Deployment(plan, settings)
+    with deployment.runner() as runner:
         drop(tmp_path, "a", {"word": "a"})
         work.rename(tmp_path / "aside")
         work.write_text("a file where intake needs a folder")
-        with pytest.raises(OperationError, match=r"intake at .* cannot go on"):
+        with pytest.raises(OperationError, match=r"intake at .* cannot continue"):
             runner.run_once()
         work.unlink()
         (tmp_path / "aside").rename(work)
         runner.run_once()
-    assert counts(Books(plan, settings.home("counted"))) == {"a": 1}
+    assert counts(deployment.books) == {"a": 1}
 
 
 def test_a_record_over_the_limit_is_quarantined_and_the_rest_goes_on(
@@ -133,25 +96,26 @@ def test_a_record_over_the_limit_is_quarantined_and_the_rest_goes_on(
     settings, plan = settings_for(tmp_path), counted()
     drop(tmp_path, "mixed", {"word": "short"}, {"word": "x" * 10_000}, {"word": "short"})
     drop(tmp_path, "empty")
-    with Runner(plan, settings, session=spark) as runner:
-        runner.run_once()
-    books = Books(plan, settings.home("counted"))
+    deployment = Deployment(plan, settings)
+    deployment.run_once()
+    books = deployment.books
     assert counts(books) == {"short": 2}
     (row,) = [r for r in books.register("words").to_pylist() if r["_verdict"] == "quarantined"]
     assert "the limit is 200" in row["_reasons"][0]
     assert len(row["_raw"]) == 200
-    assert all(check.balances for check in audit(books))
+    assert unbalanced(books) == []
 
 
 def test_a_rule_that_must_hold_stops_the_flow_but_not_ingest(tmp_path: Path, spark: Any) -> None:
     settings, plan = settings_for(tmp_path), counted()
     drop(tmp_path, "good", {"word": "a", "size": 1})
-    with Runner(plan, settings, session=spark) as runner:
+    deployment = Deployment(plan, settings)
+    with deployment.runner() as runner:
         runner.run_once()
         drop(tmp_path, "bad", {"word": "b", "size": 13})
-        with pytest.raises(OperationError, match=r"breaks\s+'size is not forbidden'.*part 2 at 0"):
+        with pytest.raises(OperationError, match=r"'size is not forbidden'.*part 2 at 0"):
             runner.run_once()
-    books = Books(plan, settings.home("counted"))
+    books = deployment.books
     assert counts(books) == {"a": 1}
     with connect() as connection:
         register_table(connection, "tape", books.layout.tape("raw"))
@@ -164,8 +128,7 @@ def test_a_changed_step_is_refused_before_it_mixes_with_the_old_books(
 ) -> None:
     settings, plan = settings_for(tmp_path), counted()
     drop(tmp_path, "good", {"word": "a"})
-    with Runner(plan, settings, session=spark) as runner:
-        runner.run_once()
+    Deployment(plan, settings).run_once()
     changed = counted()
     summary = changed.summaries[0]
 
@@ -173,5 +136,5 @@ def test_a_changed_step_is_refused_before_it_mixes_with_the_old_books(
         return words.groupBy(F.upper("word").alias("word")).agg(F.count("*").alias("n"))
 
     object.__setattr__(summary, "function", counts)
-    with pytest.raises(OperationError, match="the code of counts changed since batch 1"):
-        Runner(changed, settings, session=spark)
+    with pytest.raises(OperationError, match="counts changed since batch 1"):
+        Deployment(changed, settings).runner()

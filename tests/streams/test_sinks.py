@@ -27,6 +27,7 @@ from tapeline import (
     Changes,
     Console,
     Each,
+    FencedError,
     Files,
     Foreach,
     Kafka,
@@ -35,13 +36,10 @@ from tapeline import (
     Pipeline,
     Rows,
 )
-from tapeline.books import Books
 from tapeline.broker import Broker
-from tapeline.plan import load_pipeline, resolve
-from tapeline.run.sinks import Delivering
-from tapeline.run.sinks.outlet import FencedError
-from tapeline.run.sinks.standing import alerts
-from tapeline.run.supervisor import Supervisor
+from tapeline.deliver import SinkWorkers
+from tapeline.deliver.active_alerts import alerts
+from tapeline.plan import load_pipeline
 from tapeline.settings import (
     HousekeepingSettings,
     KafkaSettings,
@@ -50,11 +48,12 @@ from tapeline.settings import (
     SuperviseSettings,
     activate,
 )
-from tapeline.testing import Trial
-from tapeline.watch.housekeeping import tidy
-from tests.cluster import PASSWORD, VARIABLE, Cluster
-from tests.kafka import consumed
-from tests.waiting import wait_for
+from tapeline.store.housekeeping import tidy
+from tapeline.supervisor import Supervisor
+from tapeline.testing import Books, Trial, plan_of
+from tests.support.kafka import consumed
+from tests.support.kafka_cluster import PASSWORD, VARIABLE, Cluster
+from tests.support.waiting import wait_for
 
 Make = Callable[..., str]
 Record = dict[str, Any]
@@ -92,17 +91,15 @@ CHILD = """
 import threading
 from pathlib import Path
 
-from tapeline.books import Books
-from tapeline.plan import load_pipeline, resolve
-from tapeline.run.sinks import Delivering
-from tapeline.run.supervisor import Supervisor
-from tapeline.settings import SuperviseSettings, load_settings
+from tapeline.deliver import SinkWorkers
+from tapeline.settings import load_settings
+from tapeline.testing import Deployment, plan_of
 
 settings = load_settings(Path.cwd())
-plan = resolve(load_pipeline("pipeline.py", settings))
-books = Books(plan, settings.home(plan.name))
+plan = plan_of("pipeline.py", settings)
+books = Deployment(plan, settings).books
 batch = books.cut().batch
-delivering = Delivering(plan, settings, None, lambda: batch)
+delivering = SinkWorkers(plan, settings, None, lambda: batch)
 delivering.finish(threading.Event())
 """
 
@@ -180,12 +177,12 @@ class Shop:
 
     def delivering(
         self, pipeline: Pipeline, published: int = BATCHES, **settings: Any
-    ) -> Delivering:
+    ) -> SinkWorkers:
         changed = replace(self.settings, **settings)
         said: list[Any] = []
         quick = SuperviseSettings(max_wait_seconds=0.2)
         supervisor = Supervisor("orders", quick, said.append, self.trial.clock)
-        return Delivering(resolve(pipeline), changed, supervisor, lambda: published)
+        return SinkWorkers(plan_of(pipeline), changed, supervisor, lambda: published)
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +205,7 @@ def messages(broker: Broker, topic: str) -> list[Record]:
     return found
 
 
-def send_all(delivering: Delivering) -> None:
+def send_all(delivering: SinkWorkers) -> None:
     delivering.finish(threading.Event())
     delivering.close()
 
@@ -249,8 +246,8 @@ def test_rows_and_changes_are_what_each_batch_brought(shop: Shop) -> None:
     assert plain == shop.oracle.changes
     assert {one["_key"] for one in changes.rows} == {"tea", "mate", "coffee"}
     assert {one["_cause"] for one in changes.rows} >= {"correction", "on_time"}
-    facts = delivering.facts()["notices"]
-    assert (facts["delivered_batch"], facts["lag_batches"]) == (BATCHES, 0)
+    facts = delivering.status()["notices"]
+    assert (facts.delivered_batch, facts.lag_batches) == (BATCHES, 0)
     # Compaction puts many batches into one file: what a batch sends stays the same.
     for book in shop.trial.flow.ledger.books.values():
         tidy(book, HousekeepingSettings())
@@ -318,7 +315,7 @@ def test_an_alert_is_raised_once_and_closes_itself_when_its_cause_is_gone(
     assert (found[0]["alert"], found[0]["severity"]) == ("large_total", "critical")
     assert Decimal(found[0]["what"]["amount"]) > LIMIT
     # The command folds the same events: what stands is what is over its limit now.
-    raised = alerts(Books(resolve(pipeline), shop.settings.home("orders")))
+    raised = alerts(Books(plan_of(pipeline), shop.settings.home("orders")))
     last = {one["item"]: one["_new"] for one in shop.oracle.changes}
     stand = {one["key"] for one in raised if one["alert"] == "large_total" and not one["closed_at"]}
     assert stand == {item for item, new in last.items() if Decimal(new["amount"]) > LIMIT}
@@ -419,7 +416,7 @@ def test_a_sink_of_other_books_is_refused_before_anybody_is_fenced(
     ours = shop.delivering(pipeline, kafka=kafka(broker), sinks=SinkSettings(rows_per_delivery=1))
     ours.deliverers[0].advance(BATCHES)
     theirs = shop.delivering(pipeline, kafka=kafka(broker), root=tmp_path)
-    with pytest.raises(OperationError, match="OTHER_BOOKS: sink others was delivered through"):
+    with pytest.raises(OperationError, match="OTHER_BOOKS: sink others was delivered up to"):
         theirs.finish(threading.Event())
     send_all(ours)
     assert messages(broker, name) == shop.oracle.changes
@@ -434,7 +431,7 @@ def test_a_cluster_that_has_lost_the_place_does_not_get_everything_again(
     noted.parent.mkdir(exist_ok=True)
     outbox = shop.delivering(pipeline, kafka=kafka(broker)).deliverers[0]._outbox
     noted.write_text(json.dumps({"batch": 5, "hash": outbox.hash_of(5)}))
-    with pytest.raises(OperationError, match="PLACE_LOST: sink lost was delivered through batch 5"):
+    with pytest.raises(OperationError, match="PLACE_LOST: sink lost was delivered up to batch 5"):
         shop.delivering(pipeline, kafka=kafka(broker)).finish(threading.Event())
     for sinks in (SinkSettings(on_other_books="go_on"), SinkSettings()):
         send_all(shop.delivering(pipeline, kafka=kafka(broker), sinks=sinks))
@@ -451,10 +448,10 @@ def test_a_sink_whose_topic_is_missing_waits_and_holds_up_nobody(
     delivering = shop.delivering(sink_of_rows(pipeline, rows), kafka=kafka(broker))
     delivering.start()
     wait_for(lambda: len(rows.rows) == len(shop.oracle.rows))
-    wait_for(lambda: "TOPIC_MISSING" in str(delivering.facts()["waits"]["problem"]))
+    wait_for(lambda: "TOPIC_MISSING" in str(delivering.status()["waits"].problem))
     broker.make_topic(f"{name}.later", 1)
-    wait_for(lambda: delivering.facts()["waits"]["lag_batches"] == 0)
-    assert delivering.facts()["waits"]["problem"] is None
+    wait_for(lambda: delivering.status()["waits"].lag_batches == 0)
+    assert delivering.status()["waits"].problem is None
     delivering.end()
     delivering.close()
     assert messages(broker, f"{name}.later") == shop.oracle.changes
@@ -517,10 +514,10 @@ def test_a_broker_that_goes_and_comes_back_gets_everything_once(shop: Shop, own:
         one.advance(BATCHES)
     own.stop()
     delivering.start()
-    wait_for(lambda: "KAFKA" in str(delivering.facts()["notices"]["problem"]))
-    assert delivering.facts()["notices"]["lag_batches"] > 0
+    wait_for(lambda: "KAFKA" in str(delivering.status()["notices"].problem))
+    assert delivering.status()["notices"].lag_batches > 0
     own.start()
-    wait_for(lambda: delivering.facts()["notices"]["lag_batches"] == 0)
+    wait_for(lambda: delivering.status()["notices"].lag_batches == 0)
     delivering.end()
     delivering.close()
     assert messages(own, "notices") == shop.oracle.changes

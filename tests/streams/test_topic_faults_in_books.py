@@ -16,11 +16,10 @@ from tapeline.cli import app
 from tapeline.serve.feed import Feed
 from tapeline.serve.metrics import metrics_of
 from tapeline.settings import FlowSettings, IntakeSettings
-from tapeline.watch.quarantine import Filter, quarantined
-from tests.connectors.test_topic_faults import remove_before
-from tests.kafka import produced
-from tests.orders import Make, expected, found, kafka_of, live, order, orders
-from tests.waiting import wait_for
+from tapeline.testing import quarantined
+from tests.support.kafka import produced, remove_before
+from tests.support.orders import Make, expected, found, kafka_of, order, orders
+from tests.support.waiting import wait_for
 
 
 def test_what_a_cluster_lost_repeated_or_garbled_is_named_in_the_books(
@@ -40,19 +39,21 @@ def test_what_a_cluster_lost_repeated_or_garbled_is_named_in_the_books(
     producer.produce(name, b"x" * 900_000)
     producer.produce(name, Random(1).randbytes(100))
     assert producer.flush(60) == 0
-    with here.runner(spark) as runner:
+    with here.runner() as runner:
         runner.run_once()
         assert found(books) == expected(range(1, 3))
-        verdicts = books.totals()["orders"]["verdicts"]
+        verdicts = books.totals()["orders"].verdicts
         assert verdicts == {"kept": 2, "duplicate": 1, "quarantined": 3}
-        reasons = {row["position"][-1]: row["reasons"][0] for row in quarantined(books, Filter())}
+        waiting = {row["position"][-1]: row for row in quarantined(books)}
+        reasons = {place: row["reasons"][0] for place, row in waiting.items()}
         assert reasons["3"] == "the message has no value"
-        assert "900,000 bytes long" in reasons["4"]
+        assert reasons["4"] == "message is longer than the limit; the rest is lost"
+        assert waiting["4"]["details"][0].startswith("900,000 bytes, the limit is")
         assert reasons["5"] == "the record is not UTF-8"
     before = books.cut().batch
     produced(broker, name, [order(3), order(4)])  # offsets 6 and 7
     remove_before(broker, name, 8)
-    with here.runner(spark) as runner:
+    with here.runner() as runner:
         runner.run_once()
         assert books.cut().batch == before + 1  # the act is in the chain of commits
         produced(broker, name, [order(5)])
@@ -79,7 +80,7 @@ def test_status_and_metrics_say_how_far_each_partition_is_behind(
         facts = json.loads(CliRunner().invoke(app, ["status", *where, "--json"]).output)
         return facts.get("sources", {}).get("raw", {}).get("partitions", {})
 
-    with here.runner(spark) as runner, live(runner):
+    with here.running():
         produced(broker, name, map(order, range(20)))
         wait_for(lambda: found(books) == expected(range(20)))
         wait_for(lambda: {p["lag_records"] for p in partitions().values()} == {0})
@@ -88,7 +89,7 @@ def test_status_and_metrics_say_how_far_each_partition_is_behind(
         produced(broker, name, map(order, range(20, 50)))
         wait_for(lambda: sum(p["lag_records"] for p in partitions().values()) == 30)
         wait_for(lambda: max(p["lag_seconds"] for p in partitions().values()) > 0)
-        assert "behind, the oldest by" in CliRunner().invoke(app, ["status", *where]).output
+        assert "messages, oldest " in CliRunner().invoke(app, ["status", *where]).output
         scraped: Response = metrics_of(books, Feed(books, 1))
         text = bytes(scraped.body).decode()
         assert f'tapeline_partition_lag_seconds{{partition="{name}/0",source="raw"}}' in text
@@ -104,7 +105,7 @@ def test_batches_become_as_small_as_their_time_asks_for(
     name = topic(1)
     limits = FlowSettings(records_per_batch=4_000, target_batch_seconds=0.001)
     here = orders(name, tmp_path, broker, flow=limits)
-    with here.runner(spark) as runner:
+    with here.runner() as runner:
         sizes = []
         for first in range(0, 12_000, 4_000):
             produced(broker, name, map(order, range(first, first + 4_000)))

@@ -11,22 +11,20 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tapeline.books import Books
 from tapeline.broker import Broker
-from tapeline.watch.audit import audit
-from tests.kafka import produced
-from tests.orders import (
+from tapeline.testing import Books, unbalanced
+from tests.support.kafka import produced
+from tests.support.orders import (
     Make,
     expected,
     found,
     killed_at_the_end,
-    live,
     order,
     orders,
-    plan_of,
+    orders_plan,
     run_to_the_end,
 )
-from tests.waiting import wait_for
+from tests.support.waiting import wait_for
 
 
 def test_once_takes_what_the_topics_hold_and_the_next_goes_on(
@@ -35,15 +33,15 @@ def test_once_takes_what_the_topics_hold_and_the_next_goes_on(
     name = topic(3)
     here = orders(name, tmp_path, broker)
     produced(broker, name, [*map(order, range(100)), order(7), "not JSON"])
-    here.once(spark)
+    here.run_once()
     assert found(here.books) == expected(range(100))
-    assert here.books.totals()["orders"]["verdicts"] == {
+    assert here.books.totals()["orders"].verdicts == {
         "kept": 100,
         "duplicate": 1,
         "quarantined": 1,
     }
     produced(broker, name, map(order, range(100, 150)))
-    with here.runner(spark) as runner:
+    with here.runner() as runner:
         runner.run_once()
         assert runner.run_once() == []
         # A transaction that is open when it looks: its end is on the way.
@@ -58,7 +56,7 @@ def test_once_takes_what_the_topics_hold_and_the_next_goes_on(
         threading.Timer(1.0, producer.commit_transaction, (60,)).start()
         runner.run_once()
     assert found(here.books) == expected(range(170))
-    assert here.balances()
+    assert here.unbalanced() == []
 
 
 def test_a_live_run_goes_on_when_the_broker_comes_back(
@@ -66,11 +64,11 @@ def test_a_live_run_goes_on_when_the_broker_comes_back(
 ) -> None:
     own.make_topic("comes-back", 2)
     here = orders("comes-back", tmp_path, own)
-    with here.runner(spark) as runner, live(runner) as status:
+    with here.running():
         produced(own, "comes-back", map(order, range(50)))
         wait_for(lambda: found(here.books) == expected(range(50)))
         own.stop()
-        wait_for(lambda: "SOURCE_DOWN" in str(status().get("problems")))
+        wait_for(lambda: "SOURCE_DOWN" in str(here.status().problems))
         own.start()
         produced(own, "comes-back", map(order, range(50, 90)))
         wait_for(lambda: found(here.books) == expected(range(90)))
@@ -81,7 +79,7 @@ def test_killed_again_and_again_every_message_counts_once(
     broker: Broker, topic: Make, tmp_path: Path
 ) -> None:
     name, chance = topic(3), Random(4)
-    plan = plan_of(name, tmp_path)
+    plan = orders_plan(name, tmp_path)
     sent = 0
     for _ in range(3):
         with killed_at_the_end(tmp_path, broker):
@@ -93,5 +91,5 @@ def test_killed_again_and_again_every_message_counts_once(
     run_to_the_end(tmp_path, broker)
     books = Books(plan, tmp_path / "tapeline-data" / "orders")
     assert found(books) == expected(range(sent))
-    assert books.totals()["orders"]["verdicts"] == {"kept": sent}
-    assert all(check.balances for check in audit(books, full=True))
+    assert books.totals()["orders"].verdicts == {"kept": sent}
+    assert unbalanced(books, full=True) == []

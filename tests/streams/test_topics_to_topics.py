@@ -10,12 +10,12 @@ from random import Random
 import pytest
 
 from tapeline.broker import Broker
-from tests.kafka import consumed, produced
-from tests.orders import (
+from tests.support.kafka import consumed, produced
+from tests.support.orders import (
     expected,
     killed_at_the_end,
     order,
-    plan_of,
+    orders_plan,
     refuse_other_changes,
     run_to_the_end,
 )
@@ -26,7 +26,7 @@ def test_flow_and_deliverer_killed_at_random_every_change_is_sent_once(
     broker: Broker, topic: Callable[..., str], tmp_path: Path
 ) -> None:
     incoming, outgoing, chance = topic(3), topic(1), Random(8)
-    plan_of(incoming, tmp_path, sink=outgoing, name="relay")
+    orders_plan(incoming, tmp_path, sink=outgoing, name="relay")
     sent = 0
     for _ in range(4):
         with killed_at_the_end(tmp_path, broker):

@@ -10,18 +10,14 @@ from typing import Any
 
 import pytest
 
-from tapeline.books import Books
-from tapeline.plan import load_pipeline, resolve
-from tapeline.run.runner import Runner
+from tapeline.plan import load_pipeline
 from tapeline.settings import FlowSettings, HousekeepingSettings, IntakeSettings, Settings
-from tapeline.testing import Trial
+from tapeline.testing import Books, Deployment, Trial, plan_of, unbalanced
 from tapeline.trades import oracle
 from tapeline.trades.delivery import write_files, write_truth
 from tapeline.trades.lines import line
 from tapeline.trades.reference import write_reference
 from tapeline.trades.simulator import Day, simulate
-from tapeline.watch.audit import audit
-from tapeline.watch.status import read_status
 
 DAY = Day(
     seed=11,
@@ -54,8 +50,8 @@ def same_as_the_oracle(books: Books, project: Path) -> None:
     reference = oracle.Reference.read(project / "reference")
     expected = oracle.expect(oracle.read_truth(project / "truth.jsonl"), reference)
     totals = books.totals()
-    assert totals["trades"]["verdicts"] == dict(expected.trades)
-    assert totals["enriched_trades"]["verdicts"] == dict(expected.enriched_trades)
+    assert totals["trades"].verdicts == dict(expected.trades)
+    assert totals["enriched_trades"].verdicts == dict(expected.enriched_trades)
     names = ("total_buy", "total_sell", "fees", "trades")
     windows = {
         (r["window_start"], r["terminal"], r["currency"]): tuple(r[n] for n in names)
@@ -64,24 +60,25 @@ def same_as_the_oracle(books: Books, project: Path) -> None:
     assert windows == {k: tuple(getattr(w, n) for n in names) for k, w in expected.windows.items()}
     due = books.read("due").to_pylist()
     assert {(r["settlement_id"], r["currency"]): r["due"] for r in due} == dict(expected.due)
-    assert [check for check in audit(books) if not check.balances] == []
+    assert unbalanced(books) == []
 
 
 def test_a_day_in_files_gives_the_oracles_books_across_restarts(project: Path, spark: Any) -> None:
     settings = settings_for(project)
-    plan = resolve(load_pipeline("tapeline.trades", settings))
-    books = Books(plan, settings.home("trades"))
+    plan = plan_of("tapeline.trades", settings)
+    deployment = Deployment(plan, settings)
+    books = deployment.books
     write_files(simulate(DAY), project / "later", lines_per_file=250)
     files = sorted((project / "later").iterdir())
     (project / "landing").mkdir()
     for part in (files[: len(files) // 2], files[len(files) // 2 :]):
         for file in part:
             file.rename(project / "landing" / file.name)
-        with Runner(plan, settings, session=spark) as runner:
+        with deployment.runner() as runner:
             done = runner.run_once()
         assert max(p.records for p in done) <= 900
     same_as_the_oracle(books, project)
-    with Runner(plan, settings, session=spark) as runner:
+    with deployment.runner() as runner:
         assert runner.run_once() == []  # nothing new: nothing is published
     same_as_the_oracle(books, project)
     archived = [p for p in (settings.home("trades") / "intake/raw_trades/archive").rglob("*")
@@ -93,36 +90,31 @@ def test_a_lost_checkpoint_loses_and_doubles_nothing(project: Path, spark: Any) 
     import shutil
 
     settings = settings_for(project)
-    plan = resolve(load_pipeline("tapeline.trades", settings))
+    plan = plan_of("tapeline.trades", settings)
     files = write_files(simulate(DAY), project / "landing", lines_per_file=700)
     assert len(files) > 2
-    with Runner(plan, settings, session=spark) as runner:
-        runner.run_once()
+    deployment = Deployment(plan, settings)
+    deployment.run_once()
     shutil.rmtree(settings.home("trades") / "checkpoints")
-    with Runner(plan, settings, session=spark) as runner:
-        runner.run_once()
-    same_as_the_oracle(Books(plan, settings.home("trades")), project)
+    deployment.run_once()
+    same_as_the_oracle(deployment.books, project)
 
 
 def test_a_live_run_publishes_what_is_dropped_while_it_runs(project: Path, spark: Any) -> None:
     settings = settings_for(project)
-    plan = resolve(load_pipeline("tapeline.trades", settings))
-    books = Books(plan, settings.home("trades"))
+    plan = plan_of("tapeline.trades", settings)
+    deployment = Deployment(plan, settings)
+    books = deployment.books
     sent = list(simulate(DAY))
-    with Runner(plan, settings, session=spark) as runner:
-        thread = threading.Thread(target=runner.run)
-        thread.start()
+    with deployment.running():
         for first in range(0, len(sent), 600):
             write_files(sent[first : first + 600], project / f"from{first}", lines_per_file=600)
             for file in (project / f"from{first}").iterdir():
                 file.rename(project / "landing" / f"{first}-{file.name}")
         _wait_for(lambda: _arrived(books) == len(sent))
-        status = read_status(settings.home("trades") / "status.json")
-        runner.stop()
-        thread.join()
-    assert status is not None
-    assert status["running"]
-    assert status["failure"] is None
+        status = deployment.status()
+    assert status.running
+    assert status.failure is None
     same_as_the_oracle(books, project)
 
 
@@ -157,7 +149,7 @@ def _jobs(spark: Any) -> int:
 
 
 def _arrived(books: Books) -> int:
-    return sum(books.totals().get("trades", {}).get("verdicts", {}).values())
+    return sum(books.cut().commit.total("trades").verdicts.values())
 
 
 def _wait_for(condition: Any, seconds: float = 120.0) -> None:

@@ -16,17 +16,16 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from tapeline.books import Books
-from tapeline.books.dialects import DuckDBSnapshot, SparkLive
+from tapeline.books.sql_dialects import DuckDBSnapshot, SparkLive
 from tapeline.books.views import as_text, views_of
-from tapeline.plan import load_pipeline, resolve
-from tapeline.run import flow
-from tapeline.run.viewcheck import refused_by_spark
+from tapeline.java import compared_jars, listed_jars
+from tapeline.plan import load_pipeline
 from tapeline.settings import Settings
-from tapeline.testing import Trial
+from tapeline.spark.view_check import refused_by_spark
+from tapeline.testing import Books, Crash, Trial, crash_at, plan_of
 from tapeline.trades import oracle
-from tests.brokerage import HOSTILE, Brokerage, trade
-from tests.streams.test_command_line import tapeline
+from tests.support.brokerage import HOSTILE, Brokerage, trade
+from tests.support.command_line import tapeline
 
 REPOSITORY = Path(__file__).parents[2]
 Rows = list[dict[str, Any]]
@@ -55,8 +54,9 @@ UNPUBLISHED = [
 ]
 
 
-class Died(BaseException):
-    """A process that ended where a test let it."""
+def delta_jars() -> list[str]:
+    names = [name for name in listed_jars() if name.startswith("delta-")]
+    return [str(jar) for jar in compared_jars(names)]
 
 
 class Shell:
@@ -65,7 +65,7 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.sparkshell", str(REPOSITORY / ".jars")],
+            [sys.executable, "-m", "tests.support.foreign_spark", *delta_jars()],
             cwd=REPOSITORY,
             env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
             stdin=subprocess.PIPE,
@@ -157,7 +157,9 @@ def plain(value: Any) -> Any:
 
 def same(rows: Rows) -> list[str]:
     """Rows to compare: exact values and the order of columns, whatever the order of rows."""
-    return sorted(repr([(name, plain(value)) for name, value in row.items()]) for row in rows)
+    shown = [{n: v for n, v in row.items() if n != "_overflow"} for row in rows]
+    assert not any(row.get("_overflow") for row in rows)
+    return sorted(repr([(name, plain(value)) for name, value in row.items()]) for row in shown)
 
 
 def expected(sent: list[dict[str, Any]], brokerage: Brokerage) -> oracle.Expected:
@@ -224,7 +226,7 @@ def test_running_totals_add_up_over_time_apart_by_the_other_keys(
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["staged", "finished"])
 def test_a_batch_shows_when_it_is_published_and_never_before(
-    brokerage: Brokerage, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, point: str
+    brokerage: Brokerage, tmp_path: Path, shell: Shell, point: str
 ) -> None:
     made = Brokerage.__new__(Brokerage)
     made.folder = brokerage.folder
@@ -233,8 +235,7 @@ def test_a_batch_shows_when_it_is_published_and_never_before(
     )
     sent = BATCHES[0] + BATCHES[4]
     made.feed(*sent)
-    monkeypatch.setattr(flow, "reach", lambda at: _die(at == point))
-    with pytest.raises(Died):
+    with crash_at(point), pytest.raises(Crash):
         made.feed(*UNPUBLISHED)
     before = expected(sent, made)
     books = made.trial.books
@@ -242,19 +243,13 @@ def test_a_batch_shows_when_it_is_published_and_never_before(
     for read in (in_files, live):
         assert windows(read("trade_summary")) == as_the_oracle(before)
         assert len(read("trades")) == before.trades["kept"]
-    monkeypatch.undo()
     finished = Trial(brokerage.trial.plan.pipeline, tmp_path, brokerage.folder, like=made.trial)
-    finished.flow.advance()
+    finished.advance()
     after = as_the_oracle(expected(sent + UNPUBLISHED, made))
     assert windows(live("trade_summary")) == after != as_the_oracle(before)
     assert windows(in_files("trade_summary")) == as_the_oracle(before)  # a snapshot stays one
     again = in_duckdb(finished.books, tmp_path)
     assert windows(again("trade_summary")) == after
-
-
-def _die(now: bool) -> None:
-    if now:
-        raise Died
 
 
 @pytest.mark.slow
@@ -280,7 +275,7 @@ def test_a_view_that_spark_refuses_is_left_out_with_its_reason(
     pipeline.view("narrow", "select * exclude (fees) from trade_summary")
     pipeline.view("narrower", "select window_start from narrow")
     pipeline.view("named", 'select "window_start" as "from" from trade_summary')
-    books = Books(resolve(pipeline), brokerage.trial.books.layout.home)
+    books = Books(plan_of(pipeline), brokerage.trial.books.layout.home)
     refused = refused_by_spark(spark, books)
     assert refused.keys() == {"narrow", "narrower"}
     dialect = SparkLive(books.layout)
@@ -293,7 +288,7 @@ def test_a_view_that_spark_refuses_is_left_out_with_its_reason(
 
 
 def test_the_command_writes_a_file_that_duckdb_runs(brokerage: Brokerage, tmp_path: Path) -> None:
-    words = ["views", "--root", "books", "--for", "duckdb"]
+    words = ["views", "tapeline.trades", "--root", "books", "--for", "duckdb"]
     shown = tapeline(brokerage.folder, *words)
     assert shown.returncode == 0, shown.stderr
     done = tapeline(brokerage.folder, *words, "--write", str(tmp_path / "v.sql"), "--json")
@@ -304,5 +299,5 @@ def test_the_command_writes_a_file_that_duckdb_runs(brokerage: Brokerage, tmp_pa
         made = connection.execute("select view_name from duckdb_views() where not internal")
         assert sorted(name for (name,) in made.fetchall()) == sorted(listed)
     assert tapeline(brokerage.folder, *words[:-1], "oracle").returncode == 2
-    nothing = tapeline(tmp_path, "views", "--for", "spark")
+    nothing = tapeline(tmp_path, "views", "tapeline.trades", "--for", "spark")
     assert (nothing.returncode, "Run the pipeline once" in nothing.stderr) == (3, True)

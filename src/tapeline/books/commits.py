@@ -6,27 +6,29 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
-from tapeline.books.delta import Book, Staged
+from tapeline.books.commit import Commit
 from tapeline.books.layout import Layout
-from tapeline.books.query import LAST_BATCH, connect, newest_batch, register_table, rows_of
 from tapeline.books.schemas import COMMITS
+from tapeline.store.delta import StagedFile, TableWriter
+from tapeline.store.duckdb import LAST_BATCH, connect, newest_batch, register_table, rows_of
 
 EPOCH_STRIDE = 2**40
+DECIDED, PUBLISHED = "decided", "published"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a decided batch is: its input, its outputs and their totals."""
+    """A batch that is decided."""
 
     batch: int
     epoch: int
     hash: str
-    body: dict[str, Any] = field(default_factory=dict)
+    commit: Commit = field(default_factory=Commit)
 
     @property
     def version(self) -> int:
@@ -34,26 +36,55 @@ class Decision:
         return self.epoch * EPOCH_STRIDE + self.batch
 
     @property
-    def staged(self) -> dict[str, list[Staged]]:
+    def staged(self) -> dict[str, list[StagedFile]]:
         """The staged files by table."""
-        found: dict[str, list[Staged]] = {}
-        for facts in self.body["files"]:
-            found.setdefault(facts["table"], []).append(Staged(**facts))
+        found: dict[str, list[StagedFile]] = {}
+        for file in self.commit.files:
+            found.setdefault(file.table, []).append(file)
         return found
+
+
+@dataclass(frozen=True)
+class CommitRow:
+    """A row of the commits table. Its hash is computed over the text of its body as it is."""
+
+    batch: int
+    event: str
+    at: datetime
+    epoch: int
+    hash: str
+    body: str  # of a row that decides, a Commit as JSON
+
+    @property
+    def decides(self) -> bool:
+        return self.event == DECIDED
+
+    @property
+    def publishes(self) -> bool:
+        return self.event == PUBLISHED
+
+    @cached_property
+    def commit(self) -> Commit:
+        """What a row that decides a batch says."""
+        return Commit.from_json(self.body)
+
+    @property
+    def decision(self) -> Decision:
+        return Decision(self.batch, self.epoch, self.hash, self.commit)
 
 
 class Commits:
     """The writer's side of the commits table, and the state that follows from its last rows."""
 
     def __init__(self, folder: Path) -> None:
-        self.book = Book(folder, COMMITS, "commits")
+        self.book = TableWriter(folder, COMMITS, "commits")
         rows = read_tail(folder)
-        decided = [row for row in rows if row["event"] == "decided"]
-        published = [row for row in rows if row["event"] == "published"]
-        self.last: Decision | None = _decision(decided[-1]) if decided else None
-        self.published_batch: int = published[-1]["batch"] if published else 0
-        self.published_at: datetime | None = published[-1]["at"] if published else None
-        known: int = decided[-1]["epoch"] if decided else 1
+        decided = [row for row in rows if row.decides]
+        published = [row for row in rows if row.publishes]
+        self.last: Decision | None = decided[-1].decision if decided else None
+        self.published_batch: int = published[-1].batch if published else 0
+        self.published_at: datetime | None = published[-1].at if published else None
+        known: int = decided[-1].epoch if decided else 1
         self.epoch = max(known, restored_epoch(folder.parent))
 
     @property
@@ -67,13 +98,13 @@ class Commits:
             return self.last
         return None
 
-    def decide(self, body: dict[str, Any], now: datetime) -> Decision:
+    def decide(self, commit: Commit, now: datetime) -> Decision:
         """Append the row that decides a batch."""
         previous = self.last.hash if self.last else ""
-        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+        text = commit.to_json()
         link = hashlib.sha256(f"{previous}{text}".encode()).hexdigest()
-        decision = Decision(self.next_batch, self.epoch, link, body)
-        self._append(decision, "decided", now, text)
+        decision = Decision(self.next_batch, self.epoch, link, commit)
+        self._append(decision, DECIDED, now, text)
         self.last = decision
         return decision
 
@@ -81,7 +112,7 @@ class Commits:
         """Append the row that makes a batch readable; its time never goes back."""
         if self.published_at is not None:
             now = max(now, self.published_at + timedelta(microseconds=1))
-        self._append(decision, "published", now, "")
+        self._append(decision, PUBLISHED, now, "")
         self.published_batch, self.published_at = decision.batch, now
         return now
 
@@ -94,15 +125,15 @@ class Commits:
             "hash": [decision.hash],
             "body": [body],
         }
-        version = decision.version * 2 + (event == "published")
+        version = decision.version * 2 + (event == PUBLISHED)
         name = f"{decision.batch:012}-{event}"
         self.book.append(pa.table(values, schema=COMMITS), decision.batch, name, version)
 
 
-def read_commits(folder: Path, since: int = 0, until: int = LAST_BATCH) -> list[dict[str, Any]]:
+def read_commits(folder: Path, since: int = 0, until: int = LAST_BATCH) -> list[CommitRow]:
     """All commits rows from a batch on, in order, bodies still as text."""
     rows = rows_of(folder, 'batch, event, "at", epoch, hash, body', since, until)
-    return sorted(rows, key=lambda row: (row["batch"], row["event"] == "published"))
+    return sorted((CommitRow(**row) for row in rows), key=lambda row: (row.batch, row.publishes))
 
 
 def published_by(folder: Path, moment: datetime) -> int:
@@ -115,7 +146,7 @@ def published_by(folder: Path, moment: datetime) -> int:
     return int(found[0] or 0)
 
 
-def read_tail(folder: Path) -> list[dict[str, Any]]:
+def read_tail(folder: Path) -> list[CommitRow]:
     """The rows of the last two batches: enough to know what is decided and what is published."""
     return read_commits(folder, newest_batch(folder) - 1)
 
@@ -126,7 +157,3 @@ def restored_epoch(home: Path) -> int:
         return int(json.loads(Layout(home).restored.read_text())["epoch"])
     except FileNotFoundError:
         return 0
-
-
-def _decision(row: dict[str, Any]) -> Decision:
-    return Decision(row["batch"], row["epoch"], row["hash"], json.loads(row["body"]))

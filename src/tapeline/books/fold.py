@@ -13,17 +13,24 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
-from tapeline.books.delta import NO_HOOKS, read_files
+from tapeline.books import exact
 from tapeline.books.layout import Layout
-from tapeline.books.query import connect, quoted, register_table, view_files
 from tapeline.declare import Summary
 from tapeline.declare.duration import parse_duration
+from tapeline.store.delta import NO_HOOKS, read_files
+from tapeline.store.duckdb import connect, quoted, register_table, view_files
 
 
-def measures_of(connection: duckdb.DuckDBPyConnection, table: str, summary: Summary) -> list[str]:
-    """The measures of a journal: its columns that are neither key nor Tapeline's own."""
-    names = [row[0] for row in connection.execute(f'describe "{table}"').fetchall()]
-    return [name for name in names if name not in summary.key and not name.startswith("_")]
+def kinds_of(
+    connection: duckdb.DuckDBPyConnection, table: str, summary: Summary
+) -> dict[str, exact.Kind]:
+    """The measures of a journal, each with its type."""
+    described = connection.execute(f'select column_name, column_type from (describe "{table}")')
+    return {
+        name: exact.Kind.of(kind)
+        for name, kind in described.fetchall()
+        if name not in summary.key and not name.startswith("_")
+    }
 
 
 @dataclass(frozen=True)
@@ -60,13 +67,26 @@ def status_of(
 
 
 def folded(rows: str, key: Sequence[str], sums: Mapping[str, str], more: str = "") -> str:
-    """The fold, as SQL: one row per key, every measure added up in its own type.
+    """The fold, as SQL: one row per key, every measure as its whole sum, not yet in its own type.
 
-    Names come as the dialect quotes them; a balance exists while its `_entries` are above zero.
+    `sums` are the measures and how each is added up, `more` is SQL behind them. Names come as the
+    dialect quotes them; a balance exists while its `_entries` are above zero.
     """
     keys = ", ".join(key)
-    added = ", ".join(f"cast(sum({name}) as {kind}) as {name}" for name, kind in sums.items())
-    return f"select {keys}, {added}{more} from {rows} group by {keys} having sum(_entries) > 0"
+    added = "".join(f", {total} as {name}" for name, total in sums.items())
+    entries = "cast(sum(_entries) as bigint) as _entries"
+    there = f"group by {keys} having sum(_entries) > 0"
+    return f"select {keys}{added}, {entries}{more} from {rows} {there}"
+
+
+def typed(kinds: Mapping[str, exact.Kind]) -> tuple[list[str], str]:
+    """Folded measures in their own types, as SQL, and the flag of a row where one does not fit.
+
+    Such a number is NULL: a sum is never NULL otherwise.
+    """
+    casts = {name: f"try_cast({name} as {kind.sql})" for name, kind in kinds.items()}
+    outgrown = " or ".join(f"{cast} is null" for cast in casts.values()) or "false"
+    return [f"{cast} as {name}" for name, cast in casts.items()], f"({outgrown}) as _overflow"
 
 
 def fold_view(
@@ -78,27 +98,51 @@ def fold_view(
 ) -> bool:
     """Make the folded summary readable under its own name, as of a batch; False if it is empty.
 
-    With a clock each window has its `_status`; without one, the clock of its last change.
+    With a clock each window has its `_status`; without one, the clock of its last change. A number
+    that outgrew its type is NULL there, and `exact_rows` has it.
     """
     journal = f"{summary.name}__journal"
     if not register_table(connection, journal, layout.journal(summary.name), (0, batch)):
         return False
     start = _register_balances(connection, layout, summary, batch)
-    measures = measures_of(connection, journal, summary)
+    kinds = {quoted(m): kind for m, kind in kinds_of(connection, journal, summary).items()}
     keys = [quoted(name) for name in summary.key]
-    names = (*measures, "_entries")
-    columns = ", ".join([*keys, *map(quoted, names), "_clock"])
+    columns = ", ".join([*keys, *kinds, "_entries", "_clock"])
     rows = f"select {columns} from {journal} where _batch > {start} and _batch <= {batch}"
     if start:
         rows += f" union all select {columns} from {summary.name}__balances"
-    types = dict(connection.execute(f"select column_name, column_type from (describe {journal})")
-                 .fetchall())  # fmt: skip
     last = ", max(_clock) as _clock" if clock is None else clock.status(summary)
-    fold = folded(f"({rows})", keys, {quoted(name): types[name] for name in names}, last)
-    connection.execute(
-        f"create or replace temp view {quoted(summary.name)} as {fold} order by {', '.join(keys)}"
-    )
+    fold = folded(f"({rows})", keys, exact.sums_of(connection, f"({rows})", kinds), last)
+    measures, overflow = typed(kinds)
+    told = [name for name in ("_clock", "_status") if f" as {name}" in last]
+    beside = [
+        f"case when try_cast({name} as {kind.sql}) is null then cast({name} as varchar) end "
+        f"as {quoted(exact.BESIDE + name[1:-1])}"
+        for name, kind in kinds.items()
+    ]
+    shown = ", ".join([*keys, *measures, "_entries", *told, overflow])
+    for view, selected in (
+        (summary.name, shown),
+        (exactly(summary.name), ", ".join([shown, *beside])),
+    ):
+        connection.execute(
+            f"create or replace temp view {quoted(view)} as select {selected} from ({fold}) "
+            f"order by {', '.join(keys)}"
+        )
     return True
+
+
+def exact_rows(
+    connection: duckdb.DuckDBPyConnection, summary: Summary, where: str = "true"
+) -> pa.Table:
+    """The rows of a summary that `fold_view` made readable, every number in full."""
+    query = f"select * from {quoted(exactly(summary.name))} as folded where {where}"
+    return exact.settled(connection.sql(query).to_arrow_table())
+
+
+def exactly(summary: str) -> str:
+    """The view of a folded summary that has the numbers which outgrew their types, as text."""
+    return f"{summary}__exactly"
 
 
 def _register_balances(
@@ -123,8 +167,12 @@ def write_balances(layout: Layout, summary: Summary, batch: int) -> None:
     with connect() as connection:
         if not fold_view(connection, layout, summary, batch):
             return
-        rows = connection.sql(f'select *, {batch}::bigint as _batch from "{summary.name}"')
-        table = rows.to_arrow_table()
+        rows = exact_rows(connection, summary)
+        measures = kinds_of(connection, f"{summary.name}__journal", summary)
+        stored = connection.sql(f"select * from {quoted(summary.name)} limit 0").to_arrow_table()
+    schema = stored.schema.remove(stored.schema.get_field_index(exact.OVERFLOW))
+    table = exact.in_parts(rows, schema, list(measures))
+    table = table.append_column("_batch", pa.array([batch] * table.num_rows, pa.int64()))
     folder = layout.balances(summary.name)
     try:
         _overwrite(folder, _plain(table))

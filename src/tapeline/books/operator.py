@@ -17,9 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from tapeline.books.delta import Book
-from tapeline.books.query import newest_batch, rows_of
+from tapeline.books.places import WHOLE, Place, place_of
 from tapeline.books.schemas import MOMENT, POSITION
+from tapeline.store.delta import TableWriter
+from tapeline.store.duckdb import newest_batch, rows_of
+from tapeline.store.files import make_folder, open_lock
 
 ACTS = pa.schema(
     [
@@ -35,6 +37,7 @@ ACTS = pa.schema(
     ]
 )
 REDRIVE, DISMISS = "redrive", "dismiss"
+OF_ROW = " row "  # an act upon one row of a message is stored as 'redrive row 3'
 GAP = "gap"  # of a source, not of a table: see gaps.py
 
 
@@ -44,7 +47,7 @@ class Act:
 
     act: str
     table: str
-    position: tuple[str, int, int]
+    position: Place
     stood_in: int
     record: bytes | None = None
     note: str = ""
@@ -53,10 +56,12 @@ class Act:
     number: int = 0
 
     def row(self) -> dict[str, Any]:
-        source, part, at = self.position
+        source, part, at, row = self.position
         values = asdict(self)
         values["batch"] = values.pop("number")
         values["position"] = {"source": source, "part": part, "at": at}
+        if row != WHOLE:
+            values["act"] = f"{self.act}{OF_ROW}{row}"
         return values
 
 
@@ -71,14 +76,14 @@ class OperatorTape:
 
     def add(self, acts: Sequence[Act], who: str, at: datetime) -> list[Act]:
         """Record acts, durably; they take effect with the flow's next batch."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         with self._alone():
             first = newest_batch(self.folder) + 1
             numbered = [
                 Act(a.act, a.table, a.position, a.stood_in, a.record, a.note, who, at, first + n)
                 for n, a in enumerate(acts)
             ]
-            book = Book(self.folder, ACTS, "operator")
+            book = TableWriter(self.folder, ACTS, "operator")
             for act in numbered:
                 rows = pa.Table.from_pylist([act.row()], schema=ACTS)
                 book.append(rows, act.number, f"{act.number:012}")
@@ -102,17 +107,17 @@ class OperatorTape:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        with (self.folder / ".lock").open("w") as lock:
+        with os.fdopen(open_lock(self.folder / ".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
 
 def _act(row: dict[str, Any]) -> Act:
-    place = row["position"]
+    act, _, number = row["act"].partition(OF_ROW)
     return Act(
-        row["act"],
+        act,
         row["table"],
-        (place["source"], place["part"], place["at"]),
+        place_of({**row["position"], "row": int(number) if number else WHOLE}),
         row["stood_in"],
         row["record"],
         row["note"],

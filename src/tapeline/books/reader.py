@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from tapeline.books.commit import Commit, Counts
 from tapeline.books.commits import published_by, read_commits, read_tail
-from tapeline.books.fold import Clock, fold_view
+from tapeline.books.fold import Clock, exact_rows, fold_view
 from tapeline.books.layout import Layout
-from tapeline.books.query import connect, register_table
-from tapeline.books.schemas import UNREAD, VERDICTS
+from tapeline.books.reasons import DETAIL
+from tapeline.books.schemas import BEGINNING, UNREAD, VERDICTS
 from tapeline.declare import Summary, Table
 from tapeline.declare.duration import parse_duration
 from tapeline.errors import QuestionError, did_you_mean
 from tapeline.plan import Plan
 from tapeline.plan.graph import view_inputs
+from tapeline.store.duckdb import connect, register_table
+
+# Reasons with their details, for people.
+WORDED = f"list_transform(_reasons, lambda one: replace(one, '{DETAIL}', ': '))"
 
 
 @dataclass(frozen=True)
-class Cut:
+class ReadPoint:
     """The last published batch at some moment, and what its row said."""
 
     batch: int
     at: datetime | None
-    body: dict[str, Any]
+    commit: Commit
 
     def clock(self, plan: Plan, summary: Summary) -> int:
         """The highest event time so far of the records behind a summary, in microseconds."""
         entry = plan.entry_of(summary.stream).name
-        return int(self.body.get("clocks", {}).get(entry, -(2**63)))
+        return self.commit.clocks.get(entry, BEGINNING)
 
 
 @dataclass(frozen=True)
@@ -54,31 +59,34 @@ class Books:
         self.plan = plan
         self.layout = Layout(home)
 
-    def cut(self, as_reported: datetime | None = None) -> Cut:
+    def cut(self, as_reported: datetime | None = None) -> ReadPoint:
         """The last published batch, now or at a moment."""
         rows = read_tail(self.layout.commits)
-        published = [row for row in rows if row["event"] == "published"]
-        if as_reported is not None and (not published or published[0]["at"] > as_reported):
+        published = [row for row in rows if row.publishes]
+        if as_reported is not None and (not published or published[0].at > as_reported):
             batch = published_by(self.layout.commits, as_reported)
             rows = read_commits(self.layout.commits, batch, batch) if batch else []
-            published = [row for row in rows if row["event"] == "published"]
+            published = [row for row in rows if row.publishes]
         elif as_reported is not None:
-            published = [row for row in published if row["at"] <= as_reported]
+            published = [row for row in published if row.at <= as_reported]
         if not published:
-            return Cut(0, None, {})
-        batch = published[-1]["batch"]
-        bodies = [r["body"] for r in rows if r["batch"] == batch and r["event"] == "decided"]
-        return Cut(batch, published[-1]["at"], json.loads(bodies[0]))
+            return ReadPoint(0, None, Commit())
+        batch = published[-1].batch
+        decided = next(row for row in rows if row.batch == batch and row.decides)
+        return ReadPoint(batch, published[-1].at, decided.commit)
 
     def read(self, name: str, as_reported: datetime | None = None) -> pa.Table:
         """A summary, view, table or reference as it stands, or as it was published by a moment."""
         with connect() as connection:
             if not self.open(connection, name, self.cut(as_reported)):
                 return pa.table({})
-            return connection.sql(f'select * from "{name}"').to_arrow_table()
+            if name in self.plan.pipeline.summaries:
+                return exact_rows(connection, self.plan.pipeline.summaries[name])
+            with told(name):
+                return connection.sql(f'select * from "{name}"').to_arrow_table()
 
     def open(
-        self, connection: duckdb.DuckDBPyConnection, name: str, cut: Cut, since: int = 0
+        self, connection: duckdb.DuckDBPyConnection, name: str, cut: ReadPoint, since: int = 0
     ) -> bool:
         """Make anything declared readable by its name at a cut; False when it has no rows yet.
 
@@ -90,7 +98,7 @@ class Books:
         if name in plan.summaries or name in plan.views or name in plan.references:
             return self._register(connection, name, cut)
         hint = did_you_mean(name, set(plan.declared) - set(plan.sources))
-        raise QuestionError(f"'{name}' is no table, summary or view.{hint}")
+        raise QuestionError(f"table, summary or view '{name}' not found.{hint}")
 
     def register(self, table: str) -> pa.Table:
         """A table's register as it stands: every verdict, and every change of one."""
@@ -103,13 +111,13 @@ class Books:
     def with_verdict(self, table: str, verdict: str) -> pa.Table:
         """The records of a table that have a verdict: where they are, why, and their bytes."""
         if verdict not in VERDICTS:
-            raise QuestionError(f"'{verdict}' is no verdict.{did_you_mean(verdict, VERDICTS)}")
+            raise QuestionError(f"'{verdict}' is not a verdict.{did_you_mean(verdict, VERDICTS)}")
         self._check_table(table)
         with connect() as connection:
             batch = self.cut().batch
             if not register_table(connection, "r", self.layout.register(table), (0, batch)):
                 return pa.table({})
-            columns = "_position, _key, _reasons, _raw, _batch"
+            columns = f"_position, _key, {WORDED} as _reasons, _raw, _batch"
             query = f"select {columns} from ({standing('r', batch, verdict)}) where _row = 0"
             return connection.sql(f"{query} order by _batch, _position").to_arrow_table()
 
@@ -122,7 +130,10 @@ class Books:
         self._check_table(table)
         keyed = self.plan.entry_of(table)
         if keyed.sequence_by is None:
-            raise QuestionError(f"'{keyed.name}' has no sequence_by: nothing can be unmatched.")
+            raise QuestionError(
+                f"table '{keyed.name}' has no sequence_by, so it has no corrections without an "
+                "original."
+            )
         with connect() as connection:
             batch = self.cut().batch
             if not register_table(connection, "k", self.layout.register(keyed.name), (0, batch)):
@@ -130,7 +141,7 @@ class Books:
             register_table(connection, "t", self.layout.register(table), (0, batch))
             alone = (
                 f"select _position from k where _batch <= {batch} and _row = 0 and _sign > 0 "
-                "and _verdict in ('kept', 'applied', 'superseded') qualify "
+                "and _key is not null and _verdict in ('kept', 'applied', 'superseded') qualify "
                 "count(distinct _sequence) over (partition by _key) = 1 and "
                 "(_sequence > 1 or _verdict = 'applied')"
             )
@@ -150,12 +161,11 @@ class Books:
             query = f"select * from j where _batch <= {batch} order by _batch"
             return connection.sql(query).to_arrow_table()
 
-    def totals(self) -> dict[str, dict[str, dict[str, int]]]:
+    def totals(self) -> dict[str, Counts]:
         """Verdicts, causes, reasons and warnings of every table, added up over all batches."""
-        totals: dict[str, dict[str, dict[str, int]]] = self.cut().body.get("totals", {})
-        return totals
+        return self.cut().commit.totals
 
-    def _register(self, connection: duckdb.DuckDBPyConnection, name: str, cut: Cut) -> bool:
+    def _register(self, connection: duckdb.DuckDBPyConnection, name: str, cut: ReadPoint) -> bool:
         """Make a summary, reference or view readable by its name, and what it reads before it."""
         plan = self.plan.pipeline
         if name in plan.summaries:
@@ -184,14 +194,14 @@ class Books:
         return True
 
     def _register_reference(
-        self, connection: duckdb.DuckDBPyConnection, name: str, cut: Cut
+        self, connection: duckdb.DuckDBPyConnection, name: str, cut: ReadPoint
     ) -> bool:
         """A reference in the version that the batch saw; before the first one, the newest."""
         stored = f"{name}__versions"
         if not register_table(connection, stored, self.layout.reference(name)):
             return False
-        version = cut.body.get("references", {}).get(name)
-        chosen = int(version) if version else f'(select max(_batch) from "{stored}")'
+        version = cut.commit.references.get(name)
+        chosen = version or f'(select max(_batch) from "{stored}")'
         connection.execute(
             f'create or replace temp view "{name}" as select * exclude (_batch) from "{stored}" '
             f"where _batch = {chosen}"
@@ -201,7 +211,19 @@ class Books:
     def _check_table(self, table: str) -> None:
         if table not in self.plan.pipeline.tables:
             hint = did_you_mean(table, self.plan.pipeline.tables)
-            raise QuestionError(f"'{table}' is no table, and only tables have verdicts.{hint}")
+            raise QuestionError(f"table '{table}' not found; only tables have verdicts.{hint}")
+
+
+@contextmanager
+def told(name: str) -> Iterator[None]:
+    """A view's own sums may need more digits than there are; its SQL is the user's."""
+    try:
+        yield
+    except (duckdb.OutOfRangeException, duckdb.ConversionException) as error:
+        raise QuestionError(
+            f"'{name}' cannot be computed: {error}. A number is too large for a type in its SQL. "
+            "Cast it to a wider decimal before you add or multiply."
+        ) from None
 
 
 def standing(register: str, batch: int | None, verdict: str) -> str:

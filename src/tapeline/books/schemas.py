@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 MOMENT = pa.timestamp("us", "UTC")
+BEGINNING = -(2**63)  # a table's clock before its first record with a time, in microseconds
 POSITION = pa.struct([("source", pa.string()), ("part", pa.int64()), ("at", pa.int64())])
 
 TAPE_BATCHES = pa.schema(
@@ -89,9 +90,16 @@ COMMITS = pa.schema(
     ]
 )
 
+KEY_SEPARATOR = "\x1f"  # between the columns of a stored key
+
 VERDICTS = ("kept", "applied", "superseded", "duplicate", "quarantined", "dropped", "dismissed")
 
 
 def with_columns(own: pa.Schema, added: list[tuple[str, pa.DataType]]) -> pa.Schema:
     """A user's columns, then Tapeline's."""
     return pa.schema([pa.field(f.name, f.type) for f in own] + [pa.field(n, t) for n, t in added])
+
+
+def key_words(key: str) -> str:
+    """A stored key for people: its columns apart by slashes."""
+    return key.replace(KEY_SEPARATOR, " / ")

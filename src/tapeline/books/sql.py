@@ -13,11 +13,11 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from tapeline.books.query import MEMORY_LIMIT, enclosed
-from tapeline.books.reader import Answer, Books, Cut
-from tapeline.books.shape import shape_of
+from tapeline.books.columns import shape_of
+from tapeline.books.reader import Answer, Books, ReadPoint
 from tapeline.errors import OperationError, QuestionError
 from tapeline.plan.graph import view_inputs
+from tapeline.store.duckdb import MEMORY_LIMIT, enclosed
 
 HUGEINT = pa.decimal128(38, 0)  # what Arrow makes of it
 
@@ -76,13 +76,13 @@ def _names_read(connection: duckdb.DuckDBPyConnection, query: str) -> list[str]:
     kinds = [statement.type for statement in connection.extract_statements(query)]
     if kinds != [duckdb.StatementType.SELECT]:
         raise QuestionError(
-            "a query is one SELECT: the books are read here and never written. Write for example "
-            "\"select * from trade_summary where currency = 'USD'\"."
+            'a query must be one SELECT, since the books are read-only. Write for example "select '
+            "* from trade_summary where currency = 'USD'\"."
         )
     ((text,),) = connection.execute("select json_serialize_sql(?)", [query]).fetchall()
     parsed = json.loads(text)
     if parsed["error"]:
-        raise QuestionError(f"the query cannot be answered. {parsed['error_message']}")
+        raise QuestionError(f"the query failed. {parsed['error_message']}")
     nodes = list(_nodes(parsed))
     read = {node["table_name"].lower() for node in nodes if node.get("type") == "BASE_TABLE"}
     own = {one["key"].lower() for node in nodes for one in node.get("cte_map", {}).get("map", ())}
@@ -98,7 +98,7 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
             yield from _nodes(item)
 
 
-def _open(connection: duckdb.DuckDBPyConnection, books: Books, name: str, cut: Cut) -> None:
+def _open(connection: duckdb.DuckDBPyConnection, books: Books, name: str, cut: ReadPoint) -> None:
     """Make a name readable; what has no rows yet has its columns all the same."""
     if books.open(connection, name, cut):
         return
@@ -119,13 +119,13 @@ def _answer(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -
         return _first(connection.sql(query).to_arrow_reader(10_000), limits.rows + 1)
     except duckdb.InterruptException:
         raise OperationError(
-            f"the query took longer than {limits.seconds:g} seconds. Ask for less, or allow "
-            "more by --seconds."
+            f"the query took longer than {limits.seconds:g} seconds. Query less data, or raise "
+            "--seconds."
         ) from None
     except duckdb.OutOfMemoryException:
         raise OperationError(
-            f"the query needs more than {MEMORY_LIMIT} of memory. Ask for less: fewer columns, "
-            "a narrower WHERE, or a LIMIT with its ORDER BY."
+            f"the query needs more than {MEMORY_LIMIT} of memory. Use fewer columns, a narrower "
+            "WHERE, or a LIMIT with ORDER BY."
         ) from None
     except duckdb.Error as error:
         raise QuestionError(_words(error)) from None
@@ -156,4 +156,4 @@ def _whole_numbers(rows: pa.Table) -> pa.Table:
 
 def _words(error: duckdb.Error) -> str:
     """DuckDB's own words; they name the nearest column."""
-    return f"the query cannot be answered. {error}"
+    return f"the query failed. {error}"

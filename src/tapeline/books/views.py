@@ -10,11 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from tapeline.books.dialects import Dialect, in_comment
-from tapeline.books.fold import folded, status_of
+from tapeline.books.columns import measures, stored_shape
+from tapeline.books.exact import OVERFLOW, Kind
+from tapeline.books.fold import folded, status_of, typed
 from tapeline.books.reader import Books, standing
 from tapeline.books.schemas import UNREAD
-from tapeline.books.shape import measures, stored_shape
+from tapeline.books.sql_dialects import Dialect, in_comment
 from tapeline.declare import Summary, View
 from tapeline.declare.duration import parse_duration
 from tapeline.plan.graph import view_inputs
@@ -71,7 +72,7 @@ def views_of(
 def as_text(books: Books, dialect: Dialect, statements: list[Statement]) -> str:
     """All views as one file of SQL."""
     head = [
-        f"The books of '{books.plan.name}' as views for {dialect.name}, made by 'tapeline views'.",
+        f"The books of '{books.plan.name}' as views for {dialect.name}, from 'tapeline views'.",
         f"Books: {in_comment(str(books.layout.home))}",
         *dialect.notes,
     ]
@@ -101,7 +102,7 @@ class _Writer:
     def published(self) -> Statement:
         clocks = {self._clock(s) for s in self._plan.summaries if s.time is not None}
         sql = self._dialect.published(sorted(clocks), sorted(self._plan.pipeline.references))
-        return self._view(PUBLISHED, "cut", "the last published batch, which all others show", sql)
+        return self._view(PUBLISHED, "cut", "the last published batch, shown by all views", sql)
 
     def reference(self, name: str) -> Statement:
         """The version that the last published batch saw; before the first one, the newest."""
@@ -127,10 +128,10 @@ class _Writer:
     def summary(self, summary: Summary) -> Statement:
         """The journal folded: one row per key."""
         stored, shape = self._stored(self._layout.journal(summary.name))
-        names = [*measures(summary, shape), "_entries"]
+        kinds = self._kinds(summary, shape)
         key = [self._quoted(name) for name in summary.key]
-        sums = {self._quoted(name): _sql_type(shape.field(name).type) for name in names}
         rows = f"{stored} where _batch <= (select batch from {self._cut})"
+        sums = self._dialect.sums(stored, kinds)
         fold = folded(rows, key, sums, ", max(_clock) as _clock")
         status, cut = "", ""
         if summary.time is not None:
@@ -141,30 +142,43 @@ class _Writer:
             clock = f"cut.clock_{self._clock(summary)}"
             status = ",\n    " + status_of(summary, final_after, clock, "_clock", starts)
             status, cut = f"{status} as _status", f" cross join {self._cut} as cut"
-        columns = ", ".join([*key, *sums])
-        sql = f"select {columns}{status}\nfrom (\n    {fold}\n) as folded{cut}"
+        numbers, overflow = typed(kinds)
+        columns = ",\n    ".join([", ".join(key), *numbers, "_entries"])
+        sql = (
+            f"select\n    {columns}{status},\n    {overflow}\nfrom (\n    {fold}\n) as folded{cut}"
+        )
         return self._view(summary.name, "summary", summary.about, sql)
 
     def running(self, summary: Summary, time: str) -> Statement:
         """A summary's measures added up over time, apart for every value of the other keys."""
-        _, shape = self._stored(self._layout.journal(summary.name))
+        stored, shape = self._stored(self._layout.journal(summary.name))
         others = [self._quoted(name) for name in summary.key if name != time]
         apart = f"partition by {', '.join(others)} " if others else ""
         over = (
-            f"over ({apart}order by {self._quoted(time)} "
+            f" over ({apart}order by {self._quoted(time)} "
             "rows between unbounded preceding and current row)"
         )
+        kinds = self._kinds(summary, shape)
+        sums = self._dialect.sums(stored, kinds, over)
         columns = [self._quoted(name) for name in summary.key]
+        outgrown = [f"bool_or({OVERFLOW}){over}"]
         for name in measures(summary, shape):
-            measure, kind = self._quoted(name), _sql_type(shape.field(name).type)
-            running = self._quoted(f"running_{name}")
+            measure, running = self._quoted(name), self._quoted(f"running_{name}")
             columns.append(measure)
             if f"running_{name}" not in shape.names:
-                columns.append(f"cast(sum({measure}) {over} as {kind}) as {running}")
+                total = f"try_cast({sums[measure]} as {kinds[measure].sql})"
+                known = f"case when not bool_or({OVERFLOW}){over} then {total} end"
+                columns.append(f"{known} as {running}")
+                outgrown.append(f"{total} is null")
+        columns.append(f"({' or '.join(outgrown)}) as {OVERFLOW}")
         listed = ",\n    ".join(columns)
         sql = f"select\n    {listed}\nfrom {self._quoted(summary.name)}"
         about = f"{summary.name} added up over {time}"
         return self._view(f"{summary.name}_running", "running totals", about, sql)
+
+    def _kinds(self, summary: Summary, shape: pa.Schema) -> dict[str, Kind]:
+        """The measures as SQL names them, with their types."""
+        return {self._quoted(n): Kind.of(shape.field(n).type) for n in measures(summary, shape)}
 
     def _clock(self, summary: Summary) -> str:
         """The table whose clock tells the status of a summary's windows."""
@@ -180,10 +194,3 @@ class _Writer:
     def _view(self, name: str, kind: str, about: str, sql: str) -> Statement:
         made = f"create or replace view {self._quoted(name)} as\n{sql}"
         return Statement(name, kind, about, made)
-
-
-def _sql_type(kind: pa.DataType) -> str:
-    """A measure's type in both dialects: measures are decimals and integers."""
-    if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
-    return "bigint" if pa.types.is_int64(kind) else "int"

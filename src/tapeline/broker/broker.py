@@ -31,7 +31,7 @@ STOP_SECONDS = 30.0
 ANSWER_SECONDS = 5.0
 PAUSE_SECONDS = 0.1
 HEAP_MEGABYTES = 512
-Ending = Literal["stopped", "killed", "was not running"]
+StopOutcome = Literal["stopped", "killed", "was not running"]
 
 
 @dataclass(frozen=True)
@@ -82,19 +82,18 @@ class Broker:
                 launched = self._launch(port)
             elif time.monotonic() > deadline:
                 raise OperationError(
-                    f"the broker in {self.folder} runs but does not answer after "
-                    f"{START_SECONDS:.0f} s. Its words are in logs/server.log there; "
-                    "'tapeline broker stop' ends it."
+                    f"the broker in {self.folder} does not answer after {START_SECONDS:.0f} s. See "
+                    "logs/server.log there; 'tapeline broker stop' stops it."
                 )
             time.sleep(PAUSE_SECONDS)
         if port is not None and process.port_of(self.folder) != port:
             raise OperationError(
-                f"the broker in {self.folder} runs already, at {self.bootstrap_servers}. "
-                "Stop it first, or leave out --port."
+                f"the broker in {self.folder} is already running at {self.bootstrap_servers}. Stop "
+                "it first, or leave out --port."
             )
         return launched
 
-    def stop(self, patience_seconds: float = STOP_SECONDS) -> Ending:
+    def stop(self, patience_seconds: float = STOP_SECONDS) -> StopOutcome:
         """End the process that holds this folder, and no other."""
         if not self._lives():
             return "was not running"
@@ -104,7 +103,9 @@ class Broker:
         self._send(signal.SIGKILL)
         if _within(patience_seconds, lambda: not self._lives()):
             return "killed"
-        raise OperationError(f"process {self._pid()} does not end, even killed: a disk hangs?")
+        raise OperationError(
+            f"process {self._pid()} did not exit after SIGKILL. Check the disk of {self.folder}."
+        )
 
     def status(self) -> Status:
         """Whether it runs, whether it answers, and what it holds."""
@@ -132,8 +133,8 @@ class Broker:
             self._pid_file.open("a").close()
         except OSError as error:
             raise OperationError(
-                f"the broker cannot write {self.folder}: {error.strerror}. Let this user write "
-                "there, or choose another --folder."
+                f"the broker cannot write to {self.folder}: {error.strerror}. Give this user write "
+                "access, or choose another --folder."
             ) from None
 
     def _launch(self, port: int | None) -> bool:
@@ -192,17 +193,20 @@ class Broker:
         elif not self._lives():
             return  # it ended by itself
         elif pid is None:
-            raise OperationError(f"the broker in {self.folder} is being started: try again.")
+            raise OperationError(
+                f"the broker in {self.folder} is still starting. Try again in a moment."
+            )
         else:
             raise OperationError(
                 f"{self._pid_file} names process {pid}, which is another program. Find the java "
-                f"process with '{process.mark(self.folder)}' and end it yourself."
+                f"process with '{process.mark(self.folder)}' and stop it yourself."
             )
 
     def _not_running(self) -> OperationError:
         folder = shlex.quote(str(self.folder))
         return OperationError(
-            f"no broker runs in {self.folder}. Start one: tapeline broker start --folder {folder}"
+            f"no broker is running in {self.folder}. Start one with: tapeline broker start "
+            f"--folder {folder}"
         )
 
 

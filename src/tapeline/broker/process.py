@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import os
 import re
 import shutil
 import socket
@@ -18,11 +19,10 @@ from typing import IO
 from tapeline.errors import OperationError
 from tapeline.java import (
     OLDEST_JAVA,
-    jars_folder,
+    compared_jars,
     java_command,
     java_version,
     listed_jars,
-    refuse_wrong_jars,
 )
 
 HERE = Path(__file__).parent
@@ -39,13 +39,13 @@ TOLD_BYTES = 64 * 1024
 JAVA = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError"]
 # The process is nobody's child: it outlives whoever starts it, and leaves no zombie behind.
 DETACH = '"$@" & echo $! > "$0"'
-MEMORY = "There is too little memory for it. End something, then start again."
+MEMORY = "Not enough memory. Stop another program, then start the broker again."
 ADVICE = {
-    "Address already in use": "Its port was taken meanwhile. Start again.",
+    "Address already in use": "Another process took its port. Start the broker again.",
     "Could not reserve enough space": MEMORY,
     "insufficient memory": MEMORY,
     "OutOfMemoryError": MEMORY,
-    "No space left on device": "The disk is full. Make room, then start again.",
+    "No space left on device": "The disk is full. Free some space, then start the broker again.",
 }
 
 
@@ -102,9 +102,9 @@ def why_it_ended(folder: Path) -> OperationError:
     """What to tell of a process that ended before it answered."""
     told = _tail(folder / CONSOLE) + _tail(folder / LOG)
     found = re.findall(r"^.*(?:Error|ERROR|Exception).*$", told, re.MULTILINE)
-    words = found[-1].strip() if found else "it left no words"
+    words = found[-1].strip() if found else "no output"
     advice = next((then for sign, then in ADVICE.items() if sign in told), None)
-    advice = advice or f"More is in {LOG} and {CONSOLE} there."
+    advice = advice or f"See {LOG} and {CONSOLE} there."
     return OperationError(f"the broker in {folder} did not start: {words[:500]}. {advice}")
 
 
@@ -112,21 +112,16 @@ def _java() -> str:
     command, version = java_command(), java_version()
     if command is None or version is None or version < OLDEST_JAVA:
         raise OperationError(
-            f"a broker needs Java {OLDEST_JAVA} or newer; found: {version or 'none'}. "
-            "Run 'make setup', which says how to get it."
+            f"the broker needs Java {OLDEST_JAVA} or newer; found: {version or 'none'}. Run 'make "
+            "setup', which says how to install it."
         )
     return command
 
 
 def _class_path() -> str:
-    """The broker's jars, compared with what was pinned."""
-    folder = jars_folder()
-    if folder is None or not (folder / "broker").is_dir():
-        raise OperationError(
-            "the broker's jars are missing. Run 'make setup', or set TAPELINE_JARS."
-        )
-    refuse_wrong_jars(folder, [name for name in listed_jars() if name.startswith("broker/")])
-    return f"{folder / 'broker'}/*"
+    """The broker's jars by name, each compared with what was pinned."""
+    jars = compared_jars(name for name in listed_jars() if name.startswith("broker/"))
+    return os.pathsep.join(map(str, jars))
 
 
 def _ports(folder: Path, wanted: int | None) -> tuple[int, int]:
@@ -135,8 +130,8 @@ def _ports(folder: Path, wanted: int | None) -> tuple[int, int]:
         reason = _refusal(wanted)
         if reason:
             raise OperationError(
-                f"port {wanted} of 127.0.0.1 cannot be had: {reason}. Choose another --port, or "
-                "leave it out and a free one is taken."
+                f"port {wanted} on 127.0.0.1 is not available: {reason}. Choose another --port, or "
+                "leave it out to use a free one."
             )
     last = port_of(folder)
     # By the folder's name, so that brokers of several folders do not look at one port at once.
@@ -146,7 +141,7 @@ def _ports(folder: Path, wanted: int | None) -> tuple[int, int]:
     free = [port for port in dict.fromkeys([*asked, *tried]) if not _refusal(port)]
     if len(free) < 2:
         raise OperationError(
-            f"no two of the ports {tried[0]} to {tried[-1]} are free. Choose one by --port."
+            f"no two ports from {tried[0]} to {tried[-1]} are free. Choose one with --port."
         )
     return free[0], free[1]
 
@@ -160,7 +155,7 @@ def _refusal(port: int) -> str | None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
-            return "another process has it" if taken else str(error.strerror)
+            return "another process uses it" if taken else str(error.strerror)
     return None
 
 

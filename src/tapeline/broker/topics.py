@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tapeline.errors import OperationError
+from tapeline.words import counted
 
 CONNECT_SECONDS = 1.0
 MAKE_SECONDS = 30.0
@@ -51,11 +52,11 @@ def make(address: str, name: str, partitions: int) -> bool:
     """Make a topic; False when it is there already, with as many partitions."""
     if not NAME.fullmatch(name):
         raise OperationError(
-            f"'{name}' cannot be a topic's name: it has letters, digits, '.', '_' and '-', at most "
-            "249 of them; those that begin with '__' are Kafka's own."
+            f"'{name}' cannot be a topic name. Use at most 249 letters, digits, '.', '_' and '-'; "
+            "names that start with '__' are reserved by Kafka."
         )
     if not 1 <= partitions <= MAX_PARTITIONS:
-        raise OperationError(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions}.")
+        raise OperationError(f"a topic needs 1 to {MAX_PARTITIONS} partitions, not {partitions}.")
     wanted = NewTopic(name, num_partitions=partitions, replication_factor=1)
     client = _client(address)  # it must live until the answer is there
     made = client.create_topics([wanted], operation_timeout=MAKE_SECONDS)
@@ -79,7 +80,7 @@ def _wait_until_known(client: AdminClient, name: str, partitions: int) -> None:
         if len(found) == partitions and all(one.leader >= 0 for one in found):
             return
         time.sleep(PAUSE_SECONDS)
-    raise OperationError(f"topic '{name}' is made, but nobody leads it. See logs/server.log.")
+    raise OperationError(f"topic '{name}' was created but has no leader. See logs/server.log.")
 
 
 def _refuse_other(address: str, name: str, partitions: int) -> None:
@@ -87,8 +88,8 @@ def _refuse_other(address: str, name: str, partitions: int) -> None:
     held = seen.topics.get(name) if seen else None
     if held != partitions:
         raise OperationError(
-            f"topic '{name}' is there already, with {held} partitions, not {partitions}. Choose "
-            "another name."
+            f"topic '{name}' already exists with {counted(held or 0, 'partition')}, not "
+            f"{partitions}. Choose another name."
         )
 
 

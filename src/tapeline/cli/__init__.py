@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+import traceback
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
-from rich.markup import escape
+from typer.exceptions import TyperException
 
-from tapeline.cli import (
-    broker,
-    calendars,
-    keeping,
-    pulling,
-    quarantine,
-    reading,
-    running,
-    sql,
-    trying,
-)
+from tapeline.cli import broker, calendars, demo, operate, pull, quarantine, read, run, sql
+from tapeline.cli.commands import Commands
 from tapeline.cli.options import err
 from tapeline.errors import OperationError, TapelineError
+from tapeline.show import readable
+from tapeline.store.files import keep_private
+from tapeline.terminal import styled
 
-app = typer.Typer(
-    help="Tapeline keeps the books of a stream.", no_args_is_help=True, add_completion=False
+# Commands that write what somebody asked for, where they asked for it: their umask decides.
+FOR_PEOPLE = {"new", "export", "views", "service", "calendar", "simulate"}
+app = Commands(
+    help="Process streams with Spark and keep books of every record.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
-for part in (running.app, pulling.app, reading.app, sql.app, keeping.app):
+for part in (run.app, pull.app, read.app, sql.app, operate.app):
     app.add_typer(part)
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(broker.app, name="broker")
-app.add_typer(trying.app)
+app.add_typer(demo.app)
 app.add_typer(calendars.app)
 
 
@@ -41,6 +41,7 @@ def _say_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     _: Annotated[
         bool,
         typer.Option(
@@ -48,20 +49,35 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Tapeline keeps the books of a stream."""
+    """Process streams with Spark and keep books of every record."""
+    if context.invoked_subcommand not in FOR_PEOPLE:
+        keep_private()
 
 
 def main() -> None:
-    """Run the command line; errors end it with their own exit code."""
+    """Run the command line; an error exits with its own code."""
     try:
-        app(standalone_mode=True)
+        raise SystemExit(app(standalone_mode=False))
     except TapelineError as error:
-        err.print("[red]error:[/red]", escape(str(error)), soft_wrap=True)
-        raise SystemExit(error.exit_code) from None
-    except OSError as error:
-        if error.filename is None:
-            raise
-        # A path that somebody named: no news for Tapeline's developers.
-        words = f"{error.filename}: {error.strerror}. Name another path, or let this user use it."
-        err.print("[red]error:[/red]", escape(words), soft_wrap=True)
-        raise SystemExit(OperationError.exit_code) from None
+        _fail(str(error), error.exit_code)
+    except TyperException as error:  # printed like every other error
+        context = getattr(error, "ctx", None)
+        if context is not None and error.format_message():
+            err.print(f"{context.get_usage()}\nTry '{context.command_path} --help'.")
+        _fail(error.format_message(), error.exit_code)
+    except typer.Abort:
+        _fail("aborted.", 1)
+    except Exception as error:  # noqa: BLE001 - printed like everything else
+        if not isinstance(error, OSError) or error.filename is None:
+            err.print(traceback.format_exc(), soft_wrap=True, highlight=False)
+            raise SystemExit(1) from None
+        # A path that the user gave: a traceback would not help.
+        named = readable(error.filename)
+        words = f"{named}: {error.strerror}. Choose another path, or give this user access to it."
+        _fail(words, OperationError.exit_code)
+
+
+def _fail(words: str, code: int) -> NoReturn:
+    if words:
+        err.print(styled("error:", "red"), words, soft_wrap=True)
+    raise SystemExit(code) from None

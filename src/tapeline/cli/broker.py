@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
+from tapeline.cli.commands import Commands
 from tapeline.cli.options import AsJson, out, print_json
+from tapeline.show import readable
 
-app = typer.Typer(help="A real Kafka broker for development, on loopback.", no_args_is_help=True)
+app = Commands(help="Run a local Kafka broker for development.", no_args_is_help=True)
 
-Folder = Annotated[Path, typer.Option(help="The broker's own folder.")]
+Folder = Annotated[Path, typer.Option(help="Folder of the broker's data and logs.")]
 DEFAULT_FOLDER = Path(".tapeline/broker")
 
 
@@ -20,11 +21,11 @@ DEFAULT_FOLDER = Path(".tapeline/broker")
 def broker_start(
     folder: Folder = DEFAULT_FOLDER,
     port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Listen on this port; any free one unsaid.")
+        int | None, typer.Option(min=1, max=65535, help="Port (default: any free port).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a broker and wait until it answers; nothing happens when it runs already."""
+    """Start the broker and wait until it is ready. Does nothing if it is already running."""
     from tapeline.broker import Broker
 
     broker = Broker(folder)
@@ -32,49 +33,49 @@ def broker_start(
     if as_json:
         print_json({"started": started, **broker.status().facts()})
         return
-    words = "The broker runs" if started else "The broker was running already"
-    out.print(f"{words} at [bold]{broker.bootstrap_servers}[/bold], in {escape(str(folder))}.")
+    words = "Broker started" if started else "Broker already running"
+    out.print(f"{words} at {broker.bootstrap_servers}, in {readable(str(folder))}.")
 
 
 @app.command("stop")
 def broker_stop(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
-    """Stop the broker; its topics stay and are there after the next start."""
+    """Stop the broker. Its topics are kept for the next start."""
     from tapeline.broker import Broker
 
     ending = Broker(folder).stop()
     if as_json:
         print_json({"ending": ending})
     elif ending == "killed":
-        out.print("The broker did not end by itself and was killed; its next start recovers.")
+        out.print("The broker did not stop in time and was killed. Its next start recovers.")
     else:
-        out.print(f"The broker {ending}.")
+        out.print(f"Broker {ending}.")
 
 
 @app.command("status")
 def broker_status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
-    """Whether the broker runs, where, and which topics it holds."""
+    """Show whether the broker is running, its address and its topics."""
     from tapeline.broker import Broker
 
     status = Broker(folder).status()
     if as_json:
         print_json(status.facts())
     elif not status.running:
-        out.print(f"No broker runs in {escape(str(folder))}.")
+        out.print(f"No broker is running in {readable(str(folder))}.")
     else:
-        words = "runs" if status.answers else "runs but does not answer"
-        out.print(f"The broker {words} at {status.bootstrap_servers}, process {status.pid}.")
+        words = "running" if status.answers else "running but not answering"
+        out.print(f"Broker {words} at {status.bootstrap_servers}, process {status.pid}.")
         for name, partitions in status.topics.items():
-            out.print(f"topic {escape(name)}, partitions: {partitions}")
+            out.print(f"topic {readable(name)}, partitions: {partitions}")
 
 
 @app.command("topic")
 def broker_topic(
-    name: Annotated[str, typer.Argument(help="The topic's name.")],
-    partitions: Annotated[int, typer.Option(help="How many partitions it has.")] = 1,
+    name: Annotated[str, typer.Argument(help="Name of the topic.")],
+    partitions: Annotated[int, typer.Option(help="Number of partitions.")] = 1,
     folder: Folder = DEFAULT_FOLDER,
     as_json: AsJson = False,
 ) -> None:
-    """Make a topic; nothing happens when it is there already."""
+    """Create a topic. Does nothing if the topic already exists."""
     from tapeline.broker import Broker
 
     broker = Broker(folder)
@@ -82,5 +83,5 @@ def broker_topic(
     if as_json:
         print_json({"topic": name, "partitions": partitions, "made": made})
     else:
-        words = "made" if made else "was there already"
-        out.print(f"Topic {escape(name)} {words}, partitions: {partitions}.")
+        words = "created" if made else "already exists"
+        out.print(f"Topic {readable(name)} {words}, partitions: {partitions}.")

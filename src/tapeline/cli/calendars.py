@@ -1,4 +1,4 @@
-"""The command that lets a settlement calendar reach further."""
+"""The command that extends a settlement calendar."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
+from tapeline.cli.commands import Commands
 from tapeline.cli.options import AsJson, out, print_json
+from tapeline.show import readable
+from tapeline.words import counted
 
-app = typer.Typer()
+app = Commands()
 
 
 @app.command()
 def calendar(
-    market: Annotated[str, typer.Argument(help="The market: US, IN, EU, GB or CH.")],
-    days: Annotated[Path, typer.Argument(help="A CSV file with the columns day and what.")],
+    market: Annotated[str, typer.Argument(help="Market: US, IN, EU, GB or CH.")],
+    days: Annotated[Path, typer.Argument(help="CSV file with the columns day and what.")],
     since: Annotated[
-        str | None, typer.Option(help="Make the days from here on anew; else those that lack.")
+        str | None,
+        typer.Option(help="Rebuild days from this date (default: only missing days)."),
     ] = None,
-    reference: Annotated[Path, typer.Option(help="Where settlement_calendar.csv is.")] = Path(
+    reference: Annotated[Path, typer.Option(help="Folder of settlement_calendar.csv.")] = Path(
         "reference"
     ),
     as_json: AsJson = False,
 ) -> None:
-    """Let a settlement calendar of the trades reach further, by days of your own."""
+    """Extend a settlement calendar with your own days."""
     from tapeline.trades.markets import named
     from tapeline.trades.own_days import extend_calendar, read_own_days
 
@@ -40,7 +43,7 @@ def calendar(
     if as_json:
         print_json({"file": str(path), **asdict(done)})
         return
-    out.print(f"{escape(str(path))}: {', '.join(done.venues)} from {done.first} to {done.last}, "
-              f"{done.rows:,} rows.")  # fmt: skip
-    out.print("A run takes it with its next batch. Send again what waited for it:")
+    out.print(f"{readable(str(path))}: {', '.join(done.venues)} from {done.first} to {done.last}, "
+              f"{counted(done.rows, 'row')}.")  # fmt: skip
+    out.print("A running pipeline uses it from its next batch. Send waiting records again with:")
     out.print("tapeline quarantine redrive --reason 'the calendar has a settlement'")

@@ -1,8 +1,7 @@
-"""What the commands share: options, consoles, and loading what they name."""
+"""Options, consoles and loading of pipelines, shared by the commands."""
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,24 +9,25 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
-from rich.console import Console
 from rich.progress import Progress
 
 from tapeline.books import Books
+from tapeline.errors import DeclarationError
 from tapeline.plan import Plan, load_pipeline, resolve
 from tapeline.settings import Settings, load_settings
 from tapeline.show import as_csv, as_json, as_table, plain
+from tapeline.terminal import Terminal, write_exact
 
-# A pipe has no width: what is piped is not cut.
-out = Console(width=None if sys.stdout.isatty() else 160)
-err = Console(stderr=True)
+# A pipe has no width: piped output is not truncated.
+out = Terminal(width=None if sys.stdout.isatty() else 160)
+err = Terminal(stderr=True)
 
 Target = Annotated[
     str,
     typer.Argument(
         metavar="PIPELINE",
-        help="A pipeline file, or a module that declares one.",
-        show_default="pipeline.py in the project, else tapeline.trades",
+        help="Pipeline file or module.",
+        show_default="pipeline.py in the project",
     ),
 ]
 TargetOption = Annotated[
@@ -35,35 +35,43 @@ TargetOption = Annotated[
     typer.Option(
         "--pipeline",
         "-p",
-        help="A pipeline file, or a module that declares one.",
-        show_default="pipeline.py in the project, else tapeline.trades",
+        help="Pipeline file or module.",
+        show_default="pipeline.py in the project",
     ),
 ]
 Project = Annotated[
-    Path, typer.Option(help="The project's folder: tapeline.toml, landing, reference data.")
+    Path, typer.Option(help="Project folder, with tapeline.toml and the input folders.")
 ]
-Root = Annotated[Path | None, typer.Option(help="Where the books are kept.")]
+Root = Annotated[Path | None, typer.Option(help="Folder of the books (default: setting 'root').")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Who = Annotated[str | None, typer.Option(help="Who decides; the user of this machine if unsaid.")]
-Note = Annotated[str, typer.Option(help="Why, for the record.")]
+Who = Annotated[str | None, typer.Option(help="Who decided (default: current user).")]
+NoteOption = Annotated[str, typer.Option(help="Reason to record.")]
 AsReported = Annotated[
-    str | None, typer.Option(help="As it was published by then, e.g. '2026-11-13 10:31'.")
+    str | None,
+    typer.Option(help="Show what was published at this time, e.g. '2026-11-13 10:31'."),
 ]
-Form = Annotated[str, typer.Option("--format", help="table, csv or json")]
-DEFAULT_TARGET = ""  # nothing said: the project's own pipeline, else the demo's
+OutputFormat = Annotated[str, typer.Option("--format", help="Output format: table, csv or json.")]
+DEFAULT_TARGET = ""  # no argument: the project's own pipeline
 OWN = "pipeline.py"
 DEMO = "tapeline.trades"
 
 
 def target_of(said: str, project: Path) -> str:
-    """The pipeline that is meant: whoever stands in a project need not name its file."""
-    return said or (OWN if (project / OWN).is_file() else DEMO)
+    """The pipeline to use: the one given, or else the project's own."""
+    if said or (project / OWN).is_file():
+        return said or OWN
+    raise DeclarationError(
+        f"{project.absolute()} has no {OWN}. Go to the folder of your project, give it with "
+        f"--project, or create one with 'tapeline new NAME'. The demo's books are read with "
+        f"{DEMO} as the pipeline."
+    )
 
 
 def load(target: str, project: Path, root: Path | None) -> tuple[Plan, Settings]:
     settings = load_settings(project.absolute())
     if root is not None:
         settings = replace(settings, root=root)
+    settings.refuse_far_root()
     return resolve(load_pipeline(target_of(target, project), settings)), settings
 
 
@@ -73,11 +81,11 @@ def books_of(target: str, project: Path, root: Path | None) -> Books:
 
 
 def print_json(value: Any) -> None:
-    out.print_json(json.dumps(plain(value)))
+    out.print_value(plain(value))
 
 
 def checked_form(form: str, as_json: bool) -> str:
-    """The form in which rows are printed; --json is short for one of them."""
+    """The output format; --json is short for --format json."""
     if form not in ("table", "csv", "json"):
         raise typer.BadParameter(f"'{form}' is not one of table, csv, json")
     return "json" if as_json else form
@@ -88,7 +96,7 @@ def print_rows(rows: pa.Table, form: str, title: str) -> None:
     if form == "json":
         sys.stdout.write(as_json(rows) + "\n")
     elif form == "csv":
-        sys.stdout.write(as_csv(rows))
+        write_exact(as_csv(rows))
     else:
         out.print(as_table(rows, title))
 

@@ -1,4 +1,4 @@
-"""Commands of the quarantine: what lies there, and what is decided about it."""
+"""Commands that list quarantined records, send them again and dismiss them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table as RichTable
 
 from tapeline.books import Books
 from tapeline.books.operator import DISMISS, REDRIVE, Act
-from tapeline.cli.groups import Place, grouped
-from tapeline.cli.options import AsJson, Note, Who, out, print_json
+from tapeline.books.quarantine import Actor, QuarantineFilter, decide, quarantined
+from tapeline.books.quarantine import show as show_quarantined
+from tapeline.cli.commands import Commands
+from tapeline.cli.option_groups import BooksLocation, grouped
+from tapeline.cli.options import AsJson, NoteOption, Who, out, print_json
 from tapeline.declare.duration import parse_moment
 from tapeline.show import plain, readable, shortened
-from tapeline.watch.quarantine import Filter, Signed, decide, quarantined
-from tapeline.watch.quarantine import show as show_quarantined
+from tapeline.words import counted
 
-app = typer.Typer(
-    help="The records in quarantine, and what is decided about them.", no_args_is_help=True
+app = Commands(
+    help="List quarantined records, send them again or dismiss them.", no_args_is_help=True
 )
 
 
@@ -30,46 +31,51 @@ app = typer.Typer(
 class Wanted:
     """Which records in quarantine."""
 
-    table: Annotated[str | None, typer.Option(help="Only this table's.")] = None
-    reason: Annotated[str | None, typer.Option(help="Only with this in one of the reasons.")] = None
-    source: Annotated[str | None, typer.Option(help="Only from this source.")] = None
-    since: Annotated[str | None, typer.Option(help="Only those published since then.")] = None
+    table: Annotated[str | None, typer.Option(help="Only records of this table.")] = None
+    reason: Annotated[str | None, typer.Option(help="Only records with this text in a reason.")] = (
+        None
+    )
+    source: Annotated[str | None, typer.Option(help="Only records of this source.")] = None
+    since: Annotated[str | None, typer.Option(help="Only records published since this time.")] = (
+        None
+    )
 
-    def filter(self, positions: Sequence[str] = ()) -> Filter:
+    def filter(self, positions: Sequence[str] = ()) -> QuarantineFilter:
         since = parse_moment(self.since) if self.since else None
-        return Filter(self.table, self.reason, self.source, since, positions)
+        return QuarantineFilter(self.table, self.reason, self.source, since, positions)
 
 
 @dataclass(frozen=True)
 class Decided(Wanted):
-    """Which records somebody decides about; nothing said does not mean everything."""
+    """Records to decide about. Deciding about all of them needs --all."""
 
     positions: Annotated[
-        list[str] | None, typer.Argument(help="Positions as listed, e.g. raw_trades:12:345.")
+        list[str] | None,
+        typer.Argument(help="Positions from 'tapeline quarantine list', e.g. raw_trades:12:345."),
     ] = None
-    everything: Annotated[bool, typer.Option("--all", help="All that lie in quarantine.")] = False
+    everything: Annotated[bool, typer.Option("--all", help="All quarantined records.")] = False
     who: Who = None
-    note: Note = ""
+    note: NoteOption = ""
 
     def rows(self, books: Books) -> list[dict[str, Any]]:
         chosen = self.filter(self.positions or ())
-        if chosen == Filter() and not self.everything:
-            raise typer.BadParameter("name positions, a filter, or --all")
+        if chosen == QuarantineFilter() and not self.everything:
+            raise typer.BadParameter("give positions, a filter, or --all")
         return quarantined(books, chosen)
 
-    def signed(self) -> Signed:
-        return Signed(datetime.now(UTC), self.who, self.note)
+    def signed(self) -> Actor:
+        return Actor(datetime.now(UTC), self.who, self.note)
 
 
 @app.command("list")
 @grouped
 def quarantine_list(
     wanted: Wanted,
-    place: Place,
-    limit: Annotated[int, typer.Option(help="At most so many rows.")] = 100,
+    place: BooksLocation,
+    limit: Annotated[int, typer.Option(help="Maximum rows.")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """The records in quarantine, newest first, with their reasons."""
+    """List quarantined records with their reasons, newest first."""
     rows = quarantined(place.books(), wanted.filter())
     if as_json:
         print_json([plain(row) for row in rows[:limit]])
@@ -79,38 +85,40 @@ def quarantine_list(
         record = readable(shortened(row["record"] or b""))
         cells = [row["position"], row["table"], "; ".join(row["reasons"]), str(row["key"] or "")]
         shown.add_row(*map(readable, cells), readable(row["at"]), record)
-    out.print(shown if rows else "The quarantine is empty.")
+    out.print(shown if rows else "No quarantined records.")
     if len(rows) > limit:
-        out.print(f"{len(rows) - limit:,} more: raise --limit, or filter.")
+        out.print(f"{len(rows) - limit:,} more. Raise --limit, or use a filter.")
 
 
 @app.command("show")
 @grouped
 def quarantine_show(
-    position: Annotated[str, typer.Argument(help="A position as listed.")],
-    place: Place,
+    position: Annotated[str, typer.Argument(help="Position from 'tapeline quarantine list'.")],
+    place: BooksLocation,
     as_json: AsJson = False,
 ) -> None:
-    """One record: its bytes, its reasons, and what was decided about it."""
+    """Show one record, the reasons for its quarantine and all decisions about it."""
     facts = show_quarantined(place.books(), position)
     if as_json:
         print_json(plain(facts))
         return
     message = facts["message"]
     if message:
-        out.print(f"{escape(position)}, offset {message['offset']} of {message['topic']}/"
+        out.print(f"{readable(position)}, offset {message['offset']} of {message['topic']}/"
                   f"{message['partition']}, sent {readable(message['timestamp'])}:")  # fmt: skip
         for name, value in [("key", message["key"]), *_pairs(message["headers"])]:
             out.print(f"{readable(name)}: {readable(value)}", soft_wrap=True)
     else:
         file = readable(facts["delivery"])
-        out.print(f"{escape(position)}, line {facts['line']} of {file}:", soft_wrap=True)
-    out.print(readable(facts["record"]), soft_wrap=True)
+        out.print(f"{readable(position)}, line {facts['line']} of {file}:", soft_wrap=True)
+    # Looking for words to colour takes for ever in a long record.
+    out.print(readable(facts["record"]), soft_wrap=True, highlight=False)
     for row in facts["quarantined"]:
-        out.print(f"in quarantine of {row['table']}: {readable('; '.join(row['reasons']))}")
+        words = "; ".join([*row["reasons"], *row["details"]])
+        out.print(f"quarantined in {row['table']}: {readable(words)}")
     for act in facts["acts"]:
         said = f"{act['act']} by {act['who']}: {act['note']}"
-        out.print(f"{readable(act['at'])} {escape(said)}")
+        out.print(f"{readable(act['at'])} {readable(said)}", soft_wrap=True)
 
 
 def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, Any]]:
@@ -121,22 +129,22 @@ def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, Any]]:
 @grouped
 def quarantine_redrive(
     decided: Decided,
-    place: Place,
+    place: BooksLocation,
     record: Annotated[
-        Path | None, typer.Option(help="A file with the corrected record, for one position.")
+        Path | None, typer.Option(help="File with the corrected record; give one position with it.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would change, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would change, without changing anything.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send records through their table again: after a fixed rule, reference or record."""
+    """Send records through their table again, after you fixed a rule, a reference or the record."""
     found, settings = place.load()
     books = Books(found, settings.home(found.name))
     rows = decided.rows(books)
     content = record.read_bytes().rstrip(b"\r\n") if record else None
     if dry_run:
-        from tapeline.run.rehearsal import rehearse
+        from tapeline.operate.dry_run import rehearse
 
         _tell_rehearsal(rehearse(found, settings, books, rows, content), as_json)
         return
@@ -145,8 +153,8 @@ def quarantine_redrive(
 
 @app.command("dismiss")
 @grouped
-def quarantine_dismiss(decided: Decided, place: Place, as_json: AsJson = False) -> None:
-    """Decide that records shall never count; they stay in the register, as dismissed."""
+def quarantine_dismiss(decided: Decided, place: BooksLocation, as_json: AsJson = False) -> None:
+    """Dismiss records: they never count and stay in the register."""
     books = place.books()
     _tell_acts(decide(books, DISMISS, decided.rows(books), decided.signed()), as_json)
 
@@ -155,9 +163,9 @@ def _tell_acts(acts: list[Act], as_json: bool) -> None:
     if as_json:
         print_json([plain(act.row()) for act in acts])
     elif acts:
-        out.print(f"{len(acts):,} acts recorded; the pipeline's next batch carries them out.")
+        out.print(f"{counted(len(acts), 'action')} saved. The next batch applies them.")
     else:
-        out.print("Nothing in quarantine matches.")
+        out.print("No quarantined record matches.")
 
 
 def _tell_rehearsal(found: dict[str, Any], as_json: bool) -> None:
@@ -168,6 +176,6 @@ def _tell_rehearsal(found: dict[str, Any], as_json: bool) -> None:
     for row in found["records"]:
         cells = [row["position"], row["table"], row["verdict"], "; ".join(row["reasons"])]
         shown.add_row(*map(readable, cells))
-    out.print(shown if found["records"] else "Nothing in quarantine matches.")
+    out.print(shown if found["records"] else "No quarantined record matches.")
     for change in found["changes"]:
-        out.print(escape(f"{change['summary']}: {change['change']}"), soft_wrap=True)
+        out.print(readable(f"{change['summary']}: {change['change']}"), soft_wrap=True)

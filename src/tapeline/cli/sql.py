@@ -1,23 +1,22 @@
-"""Commands for people who speak SQL: a query over the books, and views for their own tools."""
+"""Commands for SQL: query the books, and make views for other tools."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table as RichTable
 
-from tapeline.books.dialects import Dialect, DuckDBSnapshot, SparkLive
 from tapeline.books.sql import Limits, ask_sql, askable
+from tapeline.books.sql_dialects import Dialect, DuckDBSnapshot, SparkLive
 from tapeline.books.views import as_text, views_of
+from tapeline.cli.commands import Commands
 from tapeline.cli.options import (
     DEFAULT_TARGET,
     AsJson,
     AsReported,
-    Form,
+    OutputFormat,
     Project,
     Root,
     Target,
@@ -31,20 +30,22 @@ from tapeline.cli.options import (
     print_rows,
 )
 from tapeline.declare.duration import parse_moment
-from tapeline.show import write_text
+from tapeline.show import readable, write_text
+from tapeline.terminal import write_exact
+from tapeline.words import counted
 
-app = typer.Typer()
+app = Commands()
 
 
 @app.command()
 def sql(
     query: Annotated[
-        str | None, typer.Argument(help="One SELECT; without it, what can be asked for.")
+        str | None, typer.Argument(help="A SELECT statement (default: list all tables).")
     ] = None,
-    form: Form = "table",
-    limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = Limits.rows,
+    form: OutputFormat = "table",
+    limit: Annotated[int, typer.Option(min=1, help="Maximum rows.")] = Limits.rows,
     seconds: Annotated[
-        float, typer.Option(min=0.1, help="At most so many seconds.")
+        float, typer.Option(min=0.1, help="Maximum seconds that the query may take.")
     ] = Limits.seconds,
     as_reported: AsReported = None,
     pipeline: TargetOption = DEFAULT_TARGET,
@@ -52,7 +53,10 @@ def sql(
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the books in SQL: summaries, views, tables and references by their names, read-only."""
+    """Query the books with SQL (read-only).
+
+    Use summaries, views, tables and references by their names.
+    """
     form = checked_form(form, as_json)
     books = books_of(pipeline, project, root)
     if query is None:
@@ -63,30 +67,32 @@ def sql(
         table = RichTable("kind", "name", "columns", title=f"pipeline {books.plan.name}")
         for one in known:
             columns = ", ".join(f"{name} {kind}" for name, kind in one["columns"].items())
-            table.add_row(one["kind"], one["name"], escape(columns))
+            table.add_row(*map(readable, (one["kind"], one["name"], columns)))
         out.print(table)
         return
     moment = parse_moment(as_reported) if as_reported else None
     answer = ask_sql(books, query, moment, Limits(limit, seconds))
     print_rows(answer.rows, form, f"batch {answer.batch}")
     if answer.more:
-        err.print(f"There are more rows than these {limit:,}: ask for less, or raise --limit.")
+        err.print(f"Only the first {limit:,} rows are shown. Raise --limit to see more.")
 
 
 @app.command()
 def views(
-    engine: Annotated[str, typer.Option("--for", help="duckdb or spark")],
+    engine: Annotated[
+        str, typer.Option("--for", help="Engine that reads the views: duckdb or spark.")
+    ],
     pipeline: Target = DEFAULT_TARGET,
     write: Annotated[Path | None, typer.Option(help="Write the SQL to this file.")] = None,
     check: Annotated[
         bool,
-        typer.Option(help="Let Spark analyse the declared views; what it refuses is left out."),
+        typer.Option(help="Check declared views with Spark and leave out those that fail."),
     ] = False,
     project: Project = Path(),
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """SQL that makes the books readable for other tools: folded tables with running totals."""
+    """Print SQL views of the books for other tools, with totals and running totals."""
     if engine not in ("duckdb", "spark"):
         raise typer.BadParameter(f"'{engine}' is not one of duckdb, spark")
     books = books_of(pipeline, project, root)
@@ -95,8 +101,8 @@ def views(
     if engine == "duckdb":
         dialect = DuckDBSnapshot(books.cut())
     elif check:
-        from tapeline.run.session import build_session
-        from tapeline.run.viewcheck import refused_by_spark
+        from tapeline.spark.session import build_session
+        from tapeline.spark.view_check import refused_by_spark
 
         _, settings = load(pipeline, project, root)
         refused = refused_by_spark(build_session(settings), books)
@@ -107,6 +113,6 @@ def views(
     if as_json:
         print_json({"for": engine, "views": [one.facts() for one in statements]})
     elif write is not None:
-        out.print(f"{escape(str(write))}: {len(statements)} views.")
+        out.print(f"{readable(str(write))}: {counted(len(statements), 'view')}.")
     else:
-        sys.stdout.write(text)
+        write_exact(text)

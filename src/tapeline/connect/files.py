@@ -11,39 +11,64 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
-from tapeline.connect.formats import Format, NewFields, check_format, columns
+from tapeline.books.layout import Layout
+from tapeline.connect.destinations import FilesDestination
+from tapeline.declare.destination import Destination
+from tapeline.declare.format import Format
 from tapeline.declare.schema import Field
 from tapeline.errors import DeclarationError, OperationError
+from tapeline.formats.fix import FixChecks, with_checks
+from tapeline.formats.named import FormatName, check_writes, format_of
+from tapeline.formats.records import NewFields, Records
+from tapeline.formats.schemas import FileSchemas
+from tapeline.settings import Settings
 
 
 @dataclass(frozen=True)
 class Files:
     """Files dropped into a folder, or one reference file. Delivers: exactly once into the tape.
 
-    `zone` is the time zone of timestamps that name none. `new_fields` says what becomes of fields
-    that the schema does not name: "ignore", or "keep", as JSON in the column `new_fields`.
+    `format` is a name, or a Format of your own. `zone` is the time zone of timestamps that name
+    none. `new_fields` says what becomes of fields that the schema does not name: "ignore", or
+    "keep", as JSON in the column `new_fields`. `fix_checks` says what becomes of FIX messages whose
+    checksum or body length is wrong: "quarantine", or "warn", which lets them count.
     """
 
     path: str
-    format: Format = "json"
+    format: FormatName | Format = "json"
     schema: str | None = None
     zone: str = "UTC"
     new_fields: NewFields = "ignore"
+    fix_checks: FixChecks = "quarantine"
 
     def __post_init__(self) -> None:
-        check_format("Files", self.format, Format, self.new_fields, self.zone)
+        _ = self.records
 
     @property
     def goes_to(self) -> str:
         """What a plan shows of a sink: a folder that gets one file per batch."""
-        if self.format not in ("json", "csv", "parquet"):
-            raise DeclarationError("Files: a sink writes json, csv or parquet.")
-        return f"{self.format} files in {self.path}"
+        written = self.records.written
+        check_writes("Files", written, "file")
+        return f"{written.name} files in {self.path}"
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """The columns of a decoded record."""
-        return columns(f"Files('{self.path}')", self.format, self.schema, self.new_fields)
+        return self.records.fields
+
+    @cached_property
+    def records(self) -> Records:
+        """How the files are written, and the columns that steps see."""
+        what = f"Files('{self.path}')"
+        written = with_checks(what, format_of(what, self.format, "file"), self.fix_checks)
+        return Records(written, self.schema, self.zone, self.new_fields, what=what)
+
+    def decoder(self, settings: Settings, pipeline: str) -> Format:
+        """The format, ready to decode what the tape of a pipeline has of these files."""
+        return self.records.opened(lambda: FileSchemas(Layout(settings.home(pipeline)).schemas))
+
+    def destination(self) -> Destination:
+        return FilesDestination(self.goes_to, self.path, self.records.written)
 
     def snapshot(self, project: Path) -> pa.Table:
         """The whole file as it stands, for a reference; without a schema every column is text."""
@@ -90,5 +115,8 @@ def arrow_type(field: Field) -> pa.DataType:
         "binary": pa.binary(),
     }
     if field.type not in simple:
-        raise DeclarationError(f"a reference cannot hold '{field.name}' of type {field.type}.")
+        raise DeclarationError(
+            f"a reference cannot have the column '{field.name}' of type {field.type}. Use another "
+            "type."
+        )
     return simple[field.type]

@@ -13,7 +13,7 @@ Position = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Page:
+class PulledPage:
     """Records that came at once, each as one line of JSON, and the position behind them.
 
     `again_seconds` says how soon it is worth asking again; None when everything has come.
@@ -29,7 +29,7 @@ class Page:
 class Reader(Protocol):
     """Asks an outside system; connects when it is first asked."""
 
-    def page(self, position: Position | None) -> Page: ...
+    def page(self, position: Position | None) -> PulledPage: ...
 
     def close(self) -> None: ...
 
@@ -59,13 +59,13 @@ def reader_of(name: str, system: System, settings: Settings) -> Reader:
     if not said.address:
         hint = did_you_mean(name, settings.pull) if settings.pull else ""
         raise DeclarationError(
-            f"pull '{name}' has no address. Write it into tapeline.toml: [pull.{name}] "
-            f"address = '...'; or set TAPELINE_PULL_{name.upper()}_ADDRESS.{hint}"
+            f"pull '{name}' has no address. Add it to tapeline.toml: [pull.{name}] address = "
+            f"'...'; or set TAPELINE_PULL_{name.upper()}_ADDRESS.{hint}"
         )
     secret = os.environ.get(said.secret_variable, "") if said.secret_variable else ""
     if said.secret_variable and not secret:
         raise DeclarationError(
-            f"pull '{name}': the environment variable {said.secret_variable}, which "
-            f"pull.{name}.secret_variable names, is not set."
+            f"pull '{name}': the environment variable {said.secret_variable} is not set. The "
+            f"setting pull.{name}.secret_variable names it."
         )
     return system.reader(name, said, secret)

@@ -1,6 +1,13 @@
 """What the user says: frozen values, no Spark."""
 
 from tapeline.declare.alert import Alert, Each
+from tapeline.declare.destination import (
+    Destination,
+    FencedError,
+    SinkBatch,
+    SinkContext,
+    SinkPosition,
+)
 from tapeline.declare.expectations import (
     Expectation,
     expect,
@@ -8,6 +15,7 @@ from tapeline.declare.expectations import (
     expect_or_fail,
     expect_or_quarantine,
 )
+from tapeline.declare.format import Format, RecordFile
 from tapeline.declare.pipeline import (
     Input,
     Page,
@@ -30,16 +38,23 @@ __all__ = [
     "Alert",
     "Alerts",
     "Changes",
+    "Destination",
     "Each",
     "Expectation",
+    "FencedError",
     "Field",
+    "Format",
     "Input",
     "Page",
     "Pipeline",
     "Pull",
+    "RecordFile",
     "Reference",
     "Rows",
     "Sink",
+    "SinkBatch",
+    "SinkContext",
+    "SinkPosition",
     "Snapshot",
     "Source",
     "Step",

@@ -42,12 +42,13 @@ def alert_of(function: Callable[..., Any], severity: Severity, where: Where) -> 
     name = function.__name__
     if severity not in get_args(Severity):
         raise DeclarationError(
-            f"{where}: '{severity}' is no severity of {name}(): {', '.join(get_args(Severity))}."
+            f"{where}: {name}() has the severity '{severity}'. Use one of "
+            f"{', '.join(get_args(Severity))}."
         )
     said = annotated(function)
     if [last_name(text) for text in said.values()] != ["Each"]:
         raise DeclarationError(
-            f"{where}: {name}() is an alert: it has one parameter, a table or a summary annotated "
-            "as Each, and says whether the alert stands for that row or number."
+            f"{where}: {name}() is an alert. It needs one parameter, a table or a summary "
+            "annotated as Each, and returns whether the alert is active for that row."
         )
     return Alert(name, function, next(iter(said)), severity, where)

@@ -23,8 +23,8 @@ def parse_duration(text: str) -> timedelta:
     unit = UNITS.get(match[2]) if match else None
     if not match or unit is None or int(match[1]) == 0:
         raise DeclarationError(
-            f"'{text}' is not a length of time. Write for example '15 minutes', '1 hour', "
-            f"'500 milliseconds'; units: {', '.join(UNITS)}."
+            f"'{text}' is not a duration. Write for example '15 minutes', '1 hour' or '500 "
+            f"milliseconds'. Units: {', '.join(UNITS)}."
         )
     return int(match[1]) * unit
 
@@ -35,4 +35,6 @@ def parse_moment(text: str) -> datetime:
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise DeclarationError(f"'{text}' is not a time such as '2026-11-13 10:31'.") from None
+        raise DeclarationError(
+            f"'{text}' is not a time. Write for example '2026-11-13 10:31'."
+        ) from None

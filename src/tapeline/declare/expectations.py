@@ -6,9 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from tapeline.declare.where import function_where
+from tapeline.errors import DeclarationError
+
 Action = Literal["keep", "drop", "quarantine", "fail"]
 Function = TypeVar("Function", bound=Callable[..., object])
 ATTRIBUTE = "__tapeline_expectations__"
+DECLARED = "__tapeline_declared__"  # "table" or "summary", once a pipeline knows the function
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,12 @@ class Expectation:
 
 def _expectation(sentence: str, condition: str, action: Action) -> Callable[[Function], Function]:
     def attach(function: Function) -> Function:
+        if getattr(function, DECLARED, None):
+            raise DeclarationError(
+                f"{function_where(function)}: the expectation '{sentence}' of "
+                f"{function.__name__}() is above @pipeline.{getattr(function, DECLARED)}, where it "
+                "has no effect. Put it below, next to the function."
+            )
         # Decorators apply from the bottom up: putting each in front keeps the order of reading.
         known = getattr(function, ATTRIBUTE, ())
         setattr(function, ATTRIBUTE, (Expectation(sentence, condition, action), *known))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from inspect import isfunction
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from tapeline.declare.alert import Alert, Severity, alert_of
 from tapeline.declare.duration import parse_duration
-from tapeline.declare.expectations import ATTRIBUTE, Expectation
+from tapeline.declare.expectations import ATTRIBUTE, DECLARED, Expectation
 from tapeline.declare.signature import about, annotated, last_name
 from tapeline.declare.sink import Sink, sink_input
 from tapeline.declare.where import Where, caller, function_where
@@ -109,6 +110,8 @@ class Table(Step):
     """Records that count; with a key the same record counts once."""
 
     key: tuple[str, ...] = ()
+    key_optional: bool = False  # a record without a key is kept, and is never the same as another
+    content_ignores: tuple[str, ...] = ()  # columns in which a repeat may differ
     sequence_by: str | None = None  # of the records of a key, the highest stands
     apply_as_deletes: str | None = None  # a record for which this holds takes its key out
     time: str | None = None
@@ -214,7 +217,7 @@ class Pipeline:
         for needed in (path, path.with_suffix(".js")):
             if not needed.is_file():
                 raise DeclarationError(
-                    f"{where}: page '{title}' needs {needed}, which is not there."
+                    f"{where}: page '{title}' needs {needed}, which does not exist."
                 )
         self.pages[path.stem] = Page(path.stem, title, path, where, MappingProxyType(facts))
 
@@ -225,6 +228,8 @@ class Pipeline:
         self,
         *,
         key: str | Sequence[str] = (),
+        key_optional: bool = False,
+        content_ignores: str | Sequence[str] = (),
         sequence_by: str | None = None,
         apply_as_deletes: str | None = None,
         time: str | None = None,
@@ -234,14 +239,19 @@ class Pipeline:
     def table(self, *args: Any, **said: Any) -> Any:
         """Declare a table: one row, or several, per record that counts.
 
-        `key` names columns of the input: the same record counts once. `sequence_by`, an SQL
-        expression over the input, orders the records of a key: the highest one stands.
-        `apply_as_deletes`, an SQL condition, says which records take their key out.
+        `key` names columns of the input, or columns that the step makes: the same record counts
+        once. With `key_optional` a record without a key is kept. `content_ignores` names columns
+        in which a repeat may differ. `sequence_by`, an SQL expression, orders the records of a
+        key: the highest one stands. `apply_as_deletes`, an SQL condition, says which records take
+        their key out.
         """
+
+        _check_options(args, said)
 
         def declare(function: StepFunction) -> StepFunction:
             where = self._claim(function.__name__, function_where(function))
-            options = {**said, "key": _names(said.get("key", ()))}
+            lists = {name: _names(said.get(name, ())) for name in ("key", "content_ignores")}
+            options = {**said, **lists}
             for name in ("late_after", "future_after"):
                 _check_duration(where, options.get(name, LATE_AFTER))
             self.tables[function.__name__] = Table(
@@ -252,6 +262,7 @@ class Pipeline:
                 expectations=getattr(function, ATTRIBUTE, ()),
                 **options,
             )
+            setattr(function, DECLARED, "table")
             return function
 
         return declare(*args) if args else declare
@@ -263,12 +274,18 @@ class Pipeline:
 
         def declare(function: StepFunction) -> StepFunction:
             where = self._claim(function.__name__, function_where(function))
+            if getattr(function, ATTRIBUTE, ()):
+                raise DeclarationError(
+                    f"{where}: {function.__name__}() is a summary, and expectations belong to "
+                    "tables. Put them on the table that it reads."
+                )
             if width is not None:
                 _check_duration(where, width)
             inputs = _inputs(function, where)
             self.summaries[function.__name__] = Summary(
                 function.__name__, function, inputs, where, _names(key), time, width
             )
+            setattr(function, DECLARED, "summary")
             return function
 
         return declare
@@ -279,6 +296,11 @@ class Pipeline:
         The function gets what one batch brought, as a list of dictionaries in a fixed order, and
         gives what is sent of it. It may set `_key` and `_headers` of a message.
         """
+        if isfunction(connector):
+            raise DeclarationError(
+                f"{function_where(connector)}: {connector.__name__}() has @pipeline.sink without a "
+                "destination. Write for example @pipeline.sink(Console())."
+            )
 
         def declare(function: StepFunction) -> StepFunction:
             where = self._claim(function.__name__, function_where(function))
@@ -290,7 +312,11 @@ class Pipeline:
 
         return declare
 
-    def alert(self, severity: Severity = "warning") -> Callable[[StepFunction], StepFunction]:
+    @overload
+    def alert(self, severity: StepFunction, /) -> StepFunction: ...
+    @overload
+    def alert(self, severity: Severity = "warning") -> Callable[[StepFunction], StepFunction]: ...
+    def alert(self, severity: Any = "warning") -> Any:
         """Declare what people want to be told: whether it stands for one row or number (Each).
 
         It is raised once per key, when it begins to stand, and closed when it stands no more. The
@@ -299,10 +325,11 @@ class Pipeline:
 
         def declare(function: StepFunction) -> StepFunction:
             where = self._claim(function.__name__, function_where(function))
-            self.alerts[function.__name__] = alert_of(function, severity, where)
+            self.alerts[function.__name__] = alert_of(function, chosen, where)
             return function
 
-        return declare
+        chosen: Severity = "warning" if isfunction(severity) else severity
+        return declare(severity) if isfunction(severity) else declare
 
     def _claim(self, name: str, where: Where | None = None) -> Where:
         where = where or caller()
@@ -310,16 +337,31 @@ class Pipeline:
         taken = {**self.declared, **self.pulls, **self.sinks, **self.alerts}
         if name in taken:
             other = taken[name].where
-            raise DeclarationError(f"{where}: '{name}' is taken at {other}. Choose another name.")
+            raise DeclarationError(
+                f"{where}: '{name}' is already used at {other}. Choose another name."
+            )
         return where
 
     @staticmethod
     def _check_name(name: str, where: Where) -> None:
         if not NAME.fullmatch(name):
             raise DeclarationError(
-                f"{where}: '{name}' cannot be a name. Names are lower case letters, digits and "
-                "'_', start with a letter and have at most 63 characters."
+                f"{where}: '{name}' cannot be a name. Use at most 63 lower case letters, digits "
+                "and '_', starting with a letter."
             )
+
+
+def _check_options(args: tuple[Any, ...], said: Mapping[str, Any]) -> None:
+    """What a call of table(...) may say."""
+    if args and not callable(args[0]):
+        raise DeclarationError(
+            f"{caller()}: table() takes its options by name. Write table(key={args[0]!r})."
+        )
+    known = {one.name for one in fields(Table)} - {one.name for one in fields(Step)}
+    for name in said:
+        if name not in known - {"expectations"}:
+            hint = did_you_mean(name, known - {"expectations"})
+            raise DeclarationError(f"{caller()}: table() has no option '{name}'.{hint}")
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -340,8 +382,8 @@ def _inputs(function: Callable[..., Any], where: Where) -> tuple[Input, ...]:
         if kind not in ("stream", "snapshot"):
             said = "" if text == "_empty" else f" as '{text}'"
             raise DeclarationError(
-                f"{where}: {function.__name__}() reads '{name}'{said}. Annotate it as "
-                f"Stream (what is new) or Snapshot (the whole table).{did_you_mean(kind, ())}"
+                f"{where}: {function.__name__}() reads '{name}'{said}. Annotate it as Stream (new "
+                f"rows) or Snapshot (the whole table).{did_you_mean(kind, ())}"
             )
         inputs.append(Input(name, "stream" if kind == "stream" else "snapshot"))
     return tuple(inputs)

@@ -43,10 +43,11 @@ def parse_schema(text: str) -> tuple[Field, ...]:
     seen: set[str] = set()
     for field in fields:
         if field.name.lower() in seen:
-            raise DeclarationError(f"schema names '{field.name}' twice. Rename one of them.")
+            raise DeclarationError(f"schema has '{field.name}' twice. Rename one of them.")
         if field.name.startswith("_"):
             raise DeclarationError(
-                f"schema names '{field.name}'; names that start with '_' are Tapeline's own."
+                f"schema has the column '{field.name}'. Names that start with '_' are reserved: "
+                "rename it."
             )
         seen.add(field.name.lower())
     if not fields:
@@ -73,7 +74,7 @@ def _field(text: str) -> Field:
     if not match:
         raise DeclarationError(
             f"schema: cannot read '{text}'. Write 'name type', or '`odd name` type' for a name "
-            "with spaces or signs; a dot cannot be part of it."
+            "with spaces or punctuation (but no dot)."
         )
     name, kind = match[1] or match[2], re.sub(r"\s+", " ", match[3].strip())
     required = kind.lower().endswith(" not null")
@@ -87,6 +88,6 @@ def _field(text: str) -> Field:
     if kind in SIMPLE:
         return Field(name, kind, required)
     raise DeclarationError(
-        f"schema: '{name}' has the type '{kind}', which is not one of {', '.join(sorted(SIMPLE))}, "
-        "decimal(p,s), array<...>, struct<...>, map<...>."
+        f"schema: '{name}' has the unknown type '{kind}'. Use {', '.join(sorted(SIMPLE))}, "
+        "decimal(p,s), array<...>, struct<...> or map<...>."
     )

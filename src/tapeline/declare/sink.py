@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from tapeline.declare.destination import Destination
 from tapeline.declare.signature import about, annotated, last_name
 from tapeline.declare.where import Where
 from tapeline.errors import DeclarationError
@@ -41,6 +42,12 @@ class Sink:
     kind: Kind
     where: Where
 
+    def destination(self) -> Destination:
+        """What sends: a connector makes one, a destination of the user's own is one."""
+        make = getattr(self.connector, "destination", None)
+        found: Destination = make() if make else self.connector
+        return found
+
     @property
     def about(self) -> str:
         """The first line of the docstring."""
@@ -53,6 +60,6 @@ def sink_input(function: Callable[..., Any], where: Where) -> tuple[str, Kind]:
     if len(kinds) == 1 and kinds[0][1] is not None:
         return kinds[0][0], kinds[0][1]
     raise DeclarationError(
-        f"{where}: {function.__name__}() is a sink: it has one parameter, a table annotated as "
+        f"{where}: {function.__name__}() is a sink. It needs one parameter: a table annotated as "
         "Rows, a summary annotated as Changes, or an alert annotated as Alerts."
     )

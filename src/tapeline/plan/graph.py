@@ -7,8 +7,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tapeline.declare import Alert, Pipeline, Pull, Sink, Step, Summary, Table, View
+from tapeline.declare import (
+    Alert,
+    Pipeline,
+    Pull,
+    Reference,
+    Sink,
+    Source,
+    Step,
+    Summary,
+    Table,
+    View,
+)
 from tapeline.errors import DeclarationError, did_you_mean
+from tapeline.plan.visible import refuse_visible
+from tapeline.settings import FAR
+
+INSTEAD = (
+    "A step cannot join two streams. If '{0}' is a file of facts, declare it with "
+    "pipeline.reference(...) and read it as a Snapshot; otherwise sum up each stream in a summary "
+    "of its own and join the summaries in a view."
+)
+
+DESTINATION = ("open", "position", "send", "close")  # what a sink calls
 
 
 @dataclass(frozen=True)
@@ -36,8 +57,9 @@ def resolve(pipeline: Pipeline) -> Plan:
     """Check everything that can be known without Spark."""
     for step in (*pipeline.tables.values(), *pipeline.summaries.values()):
         _check_inputs(pipeline, step)
+        refuse_visible(step)
     for summary in pipeline.summaries.values():
-        _check_summary(summary)
+        _check_summary(pipeline, summary)
     for table in pipeline.tables.values():
         _check_table(pipeline, table)
     for view in pipeline.views.values():
@@ -46,6 +68,9 @@ def resolve(pipeline: Pipeline) -> Plan:
         raise DeclarationError(
             f"pipeline '{pipeline.name}' has no source. Add pipeline.source(name, Files(...))."
         )
+    places = (pipeline.sources, pipeline.references, pipeline.sinks)
+    for one in (one for named in places for one in named.values()):
+        _check_place(one)
     for source in pipeline.sources.values():
         try:
             _ = source.connector.fields
@@ -70,43 +95,58 @@ def _check_inputs(pipeline: Pipeline, step: Step) -> None:
         if given.name not in pipeline.declared:
             hint = did_you_mean(given.name, pipeline.declared)
             raise DeclarationError(
-                f"{step.where}: {step.name}() reads '{given.name}', which no step makes.{hint}"
+                f"{step.where}: {step.name}() reads '{given.name}', which is not declared.{hint}"
             )
         streams = given.name in pipeline.sources or given.name in pipeline.tables
         if given.kind == "stream" and not streams:
             raise DeclarationError(
                 f"{step.where}: {step.name}() reads '{given.name}' as a Stream, but only sources "
-                f"and tables stream. Annotate it as Snapshot."
+                "and tables are streams. Annotate it as Snapshot."
             )
         if given.kind == "snapshot" and given.name not in pipeline.references:
+            alone = all(other.kind != "stream" for other in step.inputs)
+            remedy = "Annotate it as Stream." if alone else INSTEAD.format(given.name)
             raise DeclarationError(
                 f"{step.where}: {step.name}() reads '{given.name}' as a Snapshot, but only "
-                "references are read whole. Annotate it as Stream."
+                f"references are. {remedy}"
             )
-    count = sum(given.kind == "stream" for given in step.inputs)
-    if count != 1:
+    streams_read = [given.name for given in step.inputs if given.kind == "stream"]
+    if len(streams_read) != 1:
+        named = f" ({', '.join(streams_read)})" if streams_read else ""
+        remedy = INSTEAD.format(streams_read[-1]) if streams_read else "Annotate one as Stream."
         raise DeclarationError(
-            f"{step.where}: {step.name}() reads {count} Streams; a step reads exactly one, and "
-            "references as Snapshots."
+            f"{step.where}: {step.name}() reads {len(streams_read)} Streams{named}. A step reads "
+            f"exactly one Stream, and references as Snapshots. {remedy}"
+        )
+
+
+def _check_place(one: Source | Reference | Sink) -> None:
+    """Files are on this machine: a path elsewhere would become a local folder of that name."""
+    path = getattr(one.connector, "path", None)
+    if hasattr(one.connector, "snapshot") and isinstance(path, str) and FAR.match(path):
+        raise DeclarationError(
+            f"{one.where}: '{one.name}' has the path '{path}', which is not a folder of this "
+            "machine. Files reads and writes local folders: mount the store, or copy its files."
         )
 
 
 def _check_pull(pipeline: Pipeline, pull: Pull) -> None:
     if not hasattr(pull.system, "reader"):
         raise DeclarationError(
-            f"{pull.where}: pull '{pull.name}' asks {type(pull.system).__name__}, which cannot be "
-            "asked. Give HttpPull(...) or PostgresPull(...)."
+            f"{pull.where}: pull '{pull.name}' has a {type(pull.system).__name__}, which is not a "
+            "system to pull from. Give HttpPull(...) or PostgresPull(...)."
         )
     source = pipeline.sources.get(pull.into)
     if source is None:
         raise DeclarationError(
-            f"{pull.where}: pull '{pull.name}' goes into '{pull.into}', which is no source."
-            f"{did_you_mean(pull.into, pipeline.sources)}"
+            f"{pull.where}: pull '{pull.name}' writes to the source '{pull.into}', which is not "
+            f"declared.{did_you_mean(pull.into, pipeline.sources)}"
         )
-    takes = getattr(source.connector, "format", None) in ("json", "text")
-    if not takes or not hasattr(source.connector, "snapshot"):
+    if not source.connector.records.written.takes_json_lines or not hasattr(
+        source.connector, "snapshot"
+    ):
         raise DeclarationError(
-            f"{pull.where}: pull '{pull.name}' brings JSON lines, but '{pull.into}' does not take "
+            f"{pull.where}: pull '{pull.name}' writes JSON lines, but '{pull.into}' does not read "
             "them. Declare that source as Files(..., format='json')."
         )
 
@@ -115,8 +155,8 @@ def _check_alert(pipeline: Pipeline, alert: Alert) -> None:
     known = {**pipeline.tables, **pipeline.summaries}
     if alert.reads not in known:
         raise DeclarationError(
-            f"{alert.where}: {alert.name}() looks at '{alert.reads}', which is neither a table nor "
-            f"a summary.{did_you_mean(alert.reads, known)}"
+            f"{alert.where}: {alert.name}() reads '{alert.reads}', which is neither a table nor a "
+            f"summary.{did_you_mean(alert.reads, known)}"
         )
 
 
@@ -129,23 +169,33 @@ def _check_sink(pipeline: Pipeline, sink: Sink) -> None:
     known, what = readable[sink.kind]
     if sink.reads not in known:
         raise DeclarationError(
-            f"{sink.where}: {sink.name}() reads '{sink.reads}' as {what}, but there is none of "
-            f"that name.{did_you_mean(sink.reads, known)}"
+            f"{sink.where}: {sink.name}() reads '{sink.reads}' as {what}, but it is not "
+            f"declared.{did_you_mean(sink.reads, known)}"
         )
     try:
         _ = sink.connector.goes_to
+        lacks = [name for name in DESTINATION if not hasattr(sink.destination(), name)]
     except AttributeError:
-        raise DeclarationError(
-            f"{sink.where}: {sink.name}() goes to {type(sink.connector).__name__}, where nothing "
-            "can go. Give Kafka(...), Files(...), Console(), Memory() or Foreach(...)."
-        ) from None
+        lacks = ["goes_to"]
     except DeclarationError as error:
         raise DeclarationError(f"{sink.where}: {error}") from None
+    if lacks:
+        raise DeclarationError(
+            f"{sink.where}: {sink.name}() writes to {type(sink.connector).__name__}, which is not "
+            "a destination. Give Kafka(...), Files(...), Console(), Memory(), Foreach(...), or a "
+            f"Destination of your own, which needs {' and '.join(lacks)}."
+        )
+    for other in pipeline.sinks.values():
+        if other is not sink and other.destination() is sink.destination():
+            raise DeclarationError(
+                f"{sink.where}: {sink.name}() shares its destination with {other.name}(). Give "
+                "each sink a destination object of its own."
+            )
     for source in pipeline.sources.values():
         if _reads_back(source.connector, sink.connector):
             raise DeclarationError(
-                f"{sink.where}: {sink.name}() goes where the source '{source.name}' takes from: "
-                "what leaves would come in again, for ever. Send it elsewhere."
+                f"{sink.where}: {sink.name}() writes to the input of the source '{source.name}', "
+                "so its output would come in again. Write it elsewhere."
             )
 
 
@@ -161,41 +211,63 @@ def _reads_back(source: Any, sink: Any) -> bool:
 def _check_table(pipeline: Pipeline, table: Table) -> None:
     if table.sequence_by is not None and not table.key:
         raise DeclarationError(
-            f"{table.where}: {table.name}() has sequence_by without a key: say by 'key' which "
-            "records replace each other."
+            f"{table.where}: {table.name}() has sequence_by without a key. Add 'key', which says "
+            "which records replace each other."
         )
     if table.apply_as_deletes is not None and table.sequence_by is None:
         raise DeclarationError(
-            f"{table.where}: {table.name}() has apply_as_deletes without sequence_by: a deletion "
-            "that comes first must still win over what it deletes."
+            f"{table.where}: {table.name}() has apply_as_deletes without sequence_by. Add "
+            "sequence_by: it decides the order of a deletion and what it deletes."
         )
+    for option in ("key_optional", "content_ignores"):
+        if getattr(table, option) and not table.key:
+            raise DeclarationError(
+                f"{table.where}: {table.name}() has {option} without a key. A table without a key "
+                f"keeps every record: add a key, or remove {option}."
+            )
     source = pipeline.sources.get(table.stream)
     if source is None:
         if table.key:
             raise DeclarationError(
                 f"{table.where}: {table.name}() has a key but reads the table '{table.stream}'. "
-                "Identity is decided where records enter: put the key on the table that reads "
-                "the source."
+                "Duplicates are found where records enter: put the key on the table that reads the "
+                "source."
             )
         return
+    if makes_key(pipeline, table):
+        return  # Spark knows which columns the step makes
     names = [field.name for field in source.connector.fields]
-    for column in table.key:
+    for column in table.content_ignores:
         if column not in names:
             raise DeclarationError(
-                f"{table.where}: {table.name}() has the key '{column}', which '{source.name}' "
-                f"does not have.{did_you_mean(column, names)}"
+                f"{table.where}: {table.name}() has content_ignores '{column}', which "
+                f"'{source.name}' does not have.{did_you_mean(column, names)}"
             )
 
 
-def _check_summary(summary: Summary) -> None:
+def makes_key(pipeline: Pipeline, table: Table) -> bool:
+    """Whether a column of the table's key is none of its source: the step must make it."""
+    source = pipeline.sources.get(table.stream)
+    names = [field.name for field in source.connector.fields] if source else []
+    return any(column not in names for column in table.key)
+
+
+def _check_summary(pipeline: Pipeline, summary: Summary) -> None:
+    if summary.stream not in pipeline.tables:
+        raise DeclarationError(
+            f"{summary.where}: {summary.name}() reads the source '{summary.stream}'. A summary "
+            "reads a table: declare a table that reads this source."
+        )
     if summary.snapshots:
         raise DeclarationError(
-            f"{summary.where}: {summary.name}() reads the reference '{summary.snapshots[0]}'. A "
-            "summary reads one table's Stream: join the reference in a table before it, where the "
-            "joined row is kept."
+            f"{summary.where}: {summary.name}() reads the reference '{summary.snapshots[0]}', but "
+            "a summary reads only the Stream of one table. Join the reference in a table and let "
+            "the summary read that table."
         )
     if len(set(summary.key)) != len(summary.key):
-        raise DeclarationError(f"{summary.where}: {summary.name}() names a key column twice.")
+        raise DeclarationError(
+            f"{summary.where}: {summary.name}() has a key column twice. Remove one of them."
+        )
     if summary.time is not None and summary.time not in summary.key:
         raise DeclarationError(
             f"{summary.where}: {summary.name}() has the time '{summary.time}', which is not in "
@@ -203,8 +275,7 @@ def _check_summary(summary: Summary) -> None:
         )
     if (summary.time is None) != (summary.width is None):
         raise DeclarationError(
-            f"{summary.where}: {summary.name}() needs both time and width, or neither: together "
-            "they say when a window ends."
+            f"{summary.where}: {summary.name}() needs both time and width, or neither."
         )
 
 
@@ -218,13 +289,13 @@ def _check_view(pipeline: Pipeline, view: View) -> None:
         if name not in readable:
             hint = did_you_mean(name, readable)
             raise DeclarationError(
-                f"{view.where}: view '{view.name}' reads '{name}', which is no summary and no "
-                f"reference.{hint}"
+                f"{view.where}: view '{view.name}' reads '{name}', which is neither a summary nor "
+                f"a reference.{hint}"
             )
         if name in pipeline.views and name not in before:
             raise DeclarationError(
-                f"{view.where}: view '{view.name}' reads the view '{name}', which is not declared "
-                "before it."
+                f"{view.where}: view '{view.name}' reads the view '{name}', which is declared "
+                f"after it or not at all. Declare '{name}' first."
             )
 
 
@@ -250,7 +321,9 @@ def _ordered(pipeline: Pipeline) -> list[Table]:
         if not ready:
             names = " -> ".join(waiting)
             first = next(iter(waiting.values()))
-            raise DeclarationError(f"{first.where}: these tables read each other: {names}.")
+            raise DeclarationError(
+                f"{first.where}: these tables read each other: {names}. Remove one of these inputs."
+            )
         for table in ready:
             done.append(table)
             del waiting[table.name]

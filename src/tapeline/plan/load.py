@@ -10,7 +10,14 @@ from pathlib import Path
 
 from tapeline.declare import Pipeline
 from tapeline.errors import DeclarationError, TapelineError
-from tapeline.settings import Settings, activate, refuse_unknown_options
+from tapeline.settings import (
+    Settings,
+    activate,
+    modules_with_options,
+    refuse_unknown_options,
+)
+
+USER = "tapeline_user_"  # a pipeline file as a module
 
 
 def load_pipeline(target: str, settings: Settings) -> Pipeline:
@@ -20,8 +27,8 @@ def load_pipeline(target: str, settings: Settings) -> Pipeline:
     found = [value for value in vars(module).values() if isinstance(value, Pipeline)]
     if len(found) != 1:
         raise DeclarationError(
-            f"{target} declares {len(found)} pipelines; a file declares one: "
-            "pipeline = Pipeline('name')."
+            f"{target} declares {len(found)} pipelines. A file must declare exactly one: pipeline "
+            "= Pipeline('name')."
         )
     refuse_unknown_options(settings, found[0].name)
     return found[0]
@@ -30,7 +37,9 @@ def load_pipeline(target: str, settings: Settings) -> Pipeline:
 def _import(target: str, project: Path) -> object:
     path = (project / target).absolute()
     if path.is_dir() and not target.isidentifier():  # a package is a folder, too
-        raise DeclarationError(f"{target} is a folder. Name the pipeline file, as in pipeline.py.")
+        raise DeclarationError(
+            f"{target} is a folder. Give the pipeline file, such as pipeline.py."
+        )
     try:
         if path.suffix == ".py":
             return _import_file(path, target)
@@ -62,20 +71,32 @@ def _import_again(target: str) -> object:
     return importlib.reload(sys.modules[target])
 
 
+def _read_options_again() -> None:
+    """Load modules that read options once more: a file may import what another load imported."""
+    read = {name for name in modules_with_options() if not name.startswith(USER)}
+    around = {name.rpartition(".")[0] for name in read}
+    again = read | {name for name in around if _declares(sys.modules.get(name))}
+    for name in sorted(again, key=lambda one: -one.count(".")):
+        if name in sys.modules and name != "__main__":
+            importlib.reload(sys.modules[name])
+
+
 def _declares(module: object) -> bool:
-    return any(isinstance(value, Pipeline) for value in vars(module).values())
+    values = vars(module).values() if module else ()
+    return any(isinstance(value, Pipeline) for value in values)
 
 
 def _import_file(path: Path, target: str) -> object:
     if not path.exists():
         raise DeclarationError(
-            f"{target}: there is no such file in {path.parent}. Name the pipeline file, and by "
-            "--project the folder that it is in."
+            f"{target}: no such file in {path.parent}. Give the pipeline file, and its folder with "
+            "--project."
         )
-    name = f"tapeline_user_{path.stem}"
+    name = f"{USER}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise DeclarationError(f"{target} cannot be imported. A pipeline is a Python file.")
+        raise DeclarationError(f"{target} cannot be imported. Give a Python file.")
+    _read_options_again()
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

@@ -1,4 +1,4 @@
-"""The server: the API, the live feed and the pages of one pipeline's books."""
+"""The server of one pipeline's books: API, live feed and pages."""
 
 from __future__ import annotations
 
@@ -18,24 +18,31 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 from starlette.types import ASGIApp
 
 from tapeline.books import Books
-from tapeline.books.delta import read_files
 from tapeline.errors import OperationError, TapelineError
 from tapeline.serve import pages
-from tapeline.serve.answers import Answers
 from tapeline.serve.api import add_api
-from tapeline.serve.api.desk import Desk
+from tapeline.serve.api.context import ApiContext
+from tapeline.serve.cache import ResponseCache
+from tapeline.serve.connections import HEADER_BYTES, Limits, connections_of
+from tapeline.serve.door import COOKIE, SESSION_SECONDS, Door, TooManyAttempts, session_in
 from tapeline.serve.feed import Feed, TooManyClients
-from tapeline.serve.guard import COOKIE, SESSION_SECONDS, Guard, equal, read_token, session_of
+from tapeline.serve.guard import Guard
 from tapeline.serve.metrics import metrics_of
+from tapeline.serve.proxies import Proxies
+from tapeline.serve.tokens import Token, read_tokens
 from tapeline.settings import ServeSettings
+from tapeline.store.delta import read_files
+from tapeline.terminal import HarmlessFormatter
 
-# Answers are computed by so many threads: the pipeline runs on the same machine.
+# Threads that compute answers. Few, because the pipeline may run on the same machine.
 THREADS = 4
 SHUTDOWN_SECONDS = 3
+# A client that reads nothing of its answer for this long is disconnected.
+ANSWER_SECONDS = 60.0
 
 
-def build(books: Books, settings: ServeSettings, token: str | None, feed: Feed) -> ASGIApp:
-    """The application, guarded."""
+def build(books: Books, settings: ServeSettings, tokens: list[Token], feed: Feed) -> ASGIApp:
+    """The application, behind its guard."""
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -49,23 +56,25 @@ def build(books: Books, settings: ServeSettings, token: str | None, feed: Feed) 
 
     app = FastAPI(
         title=f"Tapeline: {books.plan.name}",
-        description="The books of a stream, read without Spark. Money is text, never a float.",
+        description="The published books of a stream. Amounts are text, never floats.",
         version="1",
         lifespan=life,
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
     )
-    answers = Answers(settings.answers_megabytes * 1024 * 1024)
-    add_api(app, Desk(books, feed, answers, settings))
+    answers = ResponseCache(settings.answers_megabytes * 1024 * 1024)
+    add_api(app, ApiContext(books, feed, answers, settings))
     _add_errors(app)
-    _add_plain_routes(app, books, feed, token, settings)
+    door = Door(tokens, settings)
+    _add_plain_routes(app, books, feed)
+    _add_login(app, door, settings)
     app.include_router(pages.router(books.plan))
-    return Guard(app, settings, token)
+    return Guard(app, settings, door)
 
 
 def _open_tables(books: Books) -> None:
-    """Before the first page asks: opening a table costs many times what following it does."""
+    """Open all tables before the first request: opening costs far more than an update."""
     with suppress(TapelineError, OSError):
         for table in books.plan.tables:
             read_files(books.layout.register(table.name))
@@ -78,16 +87,16 @@ def _add_errors(app: FastAPI) -> None:
     async def refuse(_: Request, error: TapelineError) -> JSONResponse:
         return JSONResponse({"error": str(error)}, 400)
 
+    @app.exception_handler(TooManyAttempts)
+    async def wait_a_minute(_: Request, error: TooManyAttempts) -> JSONResponse:
+        return JSONResponse({"error": str(error)}, 429, {"retry-after": "60"})
+
     @app.exception_handler(TooManyClients)
     async def wait(_: Request, error: TooManyClients) -> JSONResponse:
         return JSONResponse({"error": str(error)}, 503, {"retry-after": "5"})
 
 
-def _add_plain_routes(
-    app: FastAPI, books: Books, feed: Feed, token: str | None, settings: ServeSettings
-) -> None:
-    frame = (Path(__file__).parent / "pages" / "login.html").read_text(encoding="utf-8")
-
+def _add_plain_routes(app: FastAPI, books: Books, feed: Feed) -> None:
     @app.get("/healthz", include_in_schema=False)
     def healthz() -> JSONResponse:
         return JSONResponse({"ok": feed.problem is None}, 200 if feed.problem is None else 503)
@@ -96,32 +105,42 @@ def _add_plain_routes(
     def metrics() -> Response:
         return metrics_of(books, feed)
 
+
+def _add_login(app: FastAPI, door: Door, settings: ServeSettings) -> None:
+    frame = (Path(__file__).parent / "pages" / "login.html").read_text(encoding="utf-8")
+
     @app.get("/login", include_in_schema=False)
     def login_page(wrong: bool = False) -> HTMLResponse:
-        note = "That is not the token." if wrong else ""
+        note = "Unknown token. Check it and try again." if wrong else ""
         return HTMLResponse(frame.replace("{{note}}", note))
 
     @app.post("/login", include_in_schema=False)
     def login(request: Request, given: str = Form(alias="token", max_length=500)) -> Response:
-        if token is None:
-            return RedirectResponse("/", 303)
-        if not equal(given.strip(), token):
+        reader = door.reader_with(given.strip(), request.client.host if request.client else "")
+        if reader is None:
             return RedirectResponse("/login?wrong=true", 303)
         answer = RedirectResponse("/", 303)
-        secure = request.url.scheme == "https" or settings.behind_proxy == "yes"
-        answer.set_cookie(
-            COOKIE,
-            session_of(token),
-            max_age=SESSION_SECONDS,
-            httponly=True,
-            samesite="strict",
-            secure=secure,
-        )
+        if door.takes_tokens:
+            answer.set_cookie(
+                COOKIE,
+                door.begin_session(reader),
+                max_age=SESSION_SECONDS,
+                httponly=True,
+                samesite="strict",
+                secure=request.url.scheme == "https" or settings.behind_proxy == "yes",
+            )
+        return answer
+
+    @app.post("/logout", include_in_schema=False)
+    def logout(request: Request) -> Response:
+        door.end_session(session_in(request.scope))
+        answer = RedirectResponse("/login", 303)
+        answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
         return answer
 
 
 class _Uvicorn(uvicorn.Server):
-    """Ends the live streams when it is asked to end: they would keep it waiting."""
+    """Closes the live streams on exit; otherwise shutdown would wait for them."""
 
     def __init__(self, config: uvicorn.Config, feed: Feed) -> None:
         super().__init__(config)
@@ -133,12 +152,12 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Server:
-    """A uvicorn server of one application."""
+    """A uvicorn server for one application."""
 
     def __init__(self, books: Books, settings: ServeSettings, project: Path) -> None:
-        token = read_token(settings, project)
+        tokens = read_tokens(settings, project)
         feed = Feed(books, settings.clients)
-        app = build(books, settings, token, feed)
+        app = build(books, settings, tokens, feed)
         self._socket = _listen(settings.address, settings.port)
         host, port = self._socket.getsockname()[:2]
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -149,16 +168,31 @@ class Server:
             server_header=False,
             date_header=False,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-            limit_concurrency=settings.clients + 100,
-            h11_max_incomplete_event_size=16 * 1024,
+            proxy_headers=False,  # the guard reads them, and only from trusted proxies
+            http=connections_of(_limits(settings)),
+            limit_concurrency=settings.clients + 200,  # our own limits apply first
+            h11_max_incomplete_event_size=HEADER_BYTES,
+            log_config=None,
         )
         self._server = _Uvicorn(config, feed)
 
     def run(self) -> None:
         """Serve until SIGINT or SIGTERM."""
-        logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(HarmlessFormatter("%(message)s"))
+        logging.basicConfig(handlers=[handler], level=logging.WARNING)
         logging.getLogger("tapeline.serve").setLevel(logging.INFO)
         self._server.run(sockets=[self._socket])
+
+
+def _limits(settings: ServeSettings) -> Limits:
+    return Limits(
+        most=settings.clients + 100,
+        most_per_address=settings.connections_per_address,
+        request_seconds=settings.request_seconds,
+        answer_seconds=ANSWER_SECONDS,
+        proxies=Proxies(settings.trusted_proxies),
+    )
 
 
 def _listen(address: str, port: int) -> socket.socket:
@@ -171,7 +205,7 @@ def _listen(address: str, port: int) -> socket.socket:
     except OSError as error:
         found.close()
         raise OperationError(
-            f"{address}:{port} cannot be used: {error.strerror}. Choose another with --port, or "
-            "--port 0 for any free one."
+            f"cannot listen on {address}:{port}: {error.strerror}. Choose another port with "
+            "--port, or use --port 0 for any free port."
         ) from None
     return found

@@ -1,7 +1,7 @@
-"""The live feed: follows the commits of the books and tells every client, in order, without gaps.
+"""The live feed: one event per published batch, sent to every client in order and without gaps.
 
-An event's id is its batch. A client that comes again says the last one it saw, and gets those
-behind it; one that is too far behind, or too slow, is told to read everything anew.
+The id of an event is its batch number. A client that reconnects sends the last id it saw and gets
+the events after it. A client that lags too far gets the event 'anew': it must reload everything.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from tapeline.books import Books
-from tapeline.books.commits import read_commits
+from tapeline.books.commits import CommitRow, read_commits
 from tapeline.errors import OperationError
 from tapeline.show import plain
 
 LOOK_SECONDS = 0.02
 ALIVE_SECONDS = 10.0
-# So many events are kept for clients that come again.
+# Events kept for clients that reconnect.
 KEPT_EVENTS = 1_000
-# A client that lets so many wait is too slow.
+# A client with this many unread events is too slow.
 WAITING_EVENTS = 200
 
 
@@ -40,6 +40,7 @@ class Feed:
         self._events: deque[tuple[int, bytes]] = deque(maxlen=KEPT_EVENTS)
         self._clients: set[asyncio.Queue[tuple[int, bytes] | None]] = set()
         self._last = 0
+        self._at: str | None = None  # when that batch was published
         self._seen: int | None = None
         self.problem: str | None = None
 
@@ -49,11 +50,11 @@ class Feed:
 
     @property
     def last(self) -> int:
-        """The newest batch that was told."""
+        """The newest batch that was sent."""
         return self._last
 
     async def run(self) -> None:
-        """Follow the books until cancelled; a table that is away for a moment is looked for."""
+        """Follow the books until cancelled. If they cannot be read, try again."""
         while True:
             try:
                 changed = _changed_at(self._log)
@@ -62,20 +63,23 @@ class Feed:
                         self._tell(event)
                     self._seen = changed
                 self.problem = None
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next look may find it well
+            except Exception as error:  # noqa: BLE001 - the next try may succeed
                 self.problem = f"{type(error).__name__}: {error}"
                 await asyncio.sleep(1.0)
             await asyncio.sleep(LOOK_SECONDS)
 
     def close(self) -> None:
-        """End all streams: their clients come again."""
+        """Close all streams; the clients reconnect."""
         for client in list(self._clients):
             _put(client, None)
 
     async def stream(self, after: int | None) -> AsyncIterator[bytes]:
-        """Events behind a batch, as they come; without one, from now on."""
+        """Events after a batch, as they are published (default: from now on)."""
         if len(self._clients) >= self._most_clients:
-            raise TooManyClients(f"{self._most_clients} clients follow already: come again later.")
+            raise TooManyClients(
+                f"the live feed is full: {self._most_clients} clients are connected. Try again "
+                "later, or raise the setting serve.clients."
+            )
         client: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue(WAITING_EVENTS)
         self._clients.add(client)
         return self._told(client, after)
@@ -89,7 +93,7 @@ class Feed:
             for number, event in self._missed(told):
                 yield event
                 told = number
-            yield _event("hello", {"batch": self._last}, self._last)
+            yield _event("hello", self._now(), self._last)
             while True:
                 try:
                     found = await asyncio.wait_for(client.get(), ALIVE_SECONDS)
@@ -106,13 +110,16 @@ class Feed:
             self._clients.discard(client)
 
     def _missed(self, after: int) -> list[tuple[int, bytes]]:
-        """The events behind a batch, or one that says: read everything anew."""
+        """The events after a batch, or one event that tells the client to reload everything."""
         kept = [event for event in self._events if event[0] > after]
         first = kept[0][0] if kept else self._last + 1
         if after > self._last or first > after + 1:
-            anew = _event("anew", {"batch": self._last}, self._last)
+            anew = _event("anew", self._now(), self._last)
             return [(self._last, anew)]
         return kept
+
+    def _now(self) -> dict[str, Any]:
+        return {"batch": self._last, "at": self._at}
 
     def _tell(self, event: tuple[int, bytes]) -> None:
         self._last = event[0]
@@ -121,33 +128,30 @@ class Feed:
             _put(client, event)
 
     def _news(self) -> list[tuple[int, bytes]]:
-        """The batches that were published since the last look, in order."""
+        """Events of the batches that were published since the last look, in order."""
         published = self._books.cut().batch
         if published < self._last:  # other books in the same place
-            self._last = 0
+            self._last, self._at = 0, None
             self._events.clear()
         since = max(self._last + 1, published - KEPT_EVENTS + 1)
         if published < since:
             return []
         rows = read_commits(self._books.layout.commits, since, published)
-        times = {r["batch"]: r["at"] for r in rows if r["event"] == "published"}
-        return [
-            (row["batch"], _batch_event(row, times.get(row["batch"])))
-            for row in rows
-            if row["event"] == "decided"
-        ]
+        times = {row.batch: row.at for row in rows if row.publishes}
+        self._at = plain(times.get(published))
+        return [(row.batch, _batch_event(row, times.get(row.batch))) for row in rows if row.decides]
 
 
-def _batch_event(row: dict[str, Any], at: Any) -> bytes:
-    body = json.loads(row["body"])
+def _batch_event(row: CommitRow, at: Any) -> bytes:
+    commit = row.commit
     facts = {
-        "batch": row["batch"],
+        "batch": row.batch,
         "at": plain(at),
-        "records": sum(tape["records"] for tape in body["tapes"].values()),
-        "milliseconds": body.get("milliseconds"),
-        "moved": sorted(name for name, facts in body["tables"].items() if "measures" in facts),
+        "records": commit.records,
+        "milliseconds": commit.milliseconds,
+        "moved": sorted(name for name, counts in commit.tables.items() if counts.of_summary),
     }
-    return _event("batch", facts, row["batch"])
+    return _event("batch", facts, row.batch)
 
 
 def _event(name: str, facts: dict[str, Any], number: int) -> bytes:
@@ -155,7 +159,7 @@ def _event(name: str, facts: dict[str, Any], number: int) -> bytes:
 
 
 def _put(client: asyncio.Queue[tuple[int, bytes] | None], event: tuple[int, bytes] | None) -> None:
-    """A client that is too slow is let go: it comes again and says what it saw last."""
+    """Send an event. A client that is too slow is disconnected; it reconnects by its last id."""
     try:
         client.put_nowait(event)
     except asyncio.QueueFull:

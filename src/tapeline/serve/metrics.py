@@ -1,10 +1,9 @@
-"""What a monitoring system scrapes, in Prometheus' own format."""
+"""Metrics in Prometheus format."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
 
 from fastapi import Response
 from prometheus_client import CollectorRegistry, generate_latest
@@ -12,13 +11,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from tapeline.books import Books
+from tapeline.books.pulls import PullsStatus, PullStatus, read_pulls
+from tapeline.books.status import Status, read_status
 from tapeline.serve.feed import Feed
-from tapeline.watch.pulls import read_pulls
-from tapeline.watch.status import read_status
+
+Fact = float | str | None
 
 
 class _Books:
-    """The metrics of a pipeline's books, read when they are asked for."""
+    """The metrics of a pipeline, read at each scrape."""
 
     def __init__(self, books: Books, feed: Feed) -> None:
         self._books = books
@@ -26,103 +27,141 @@ class _Books:
 
     def collect(self) -> Iterator[Metric]:
         cut = self._books.cut()
-        status: dict[str, Any] = read_status(self._books.layout.status) or {}
-        yield _gauge("tapeline_batch", "The last published batch.", cut.batch)
+        status = read_status(self._books.layout.status) or Status()
+        yield _gauge("tapeline_batch", "Last published batch.", cut.batch)
         at = cut.at.timestamp() if cut.at else 0
-        yield _gauge("tapeline_published_timestamp_seconds", "When it was published.", at)
-        yield _gauge("tapeline_running", "1 while a flow runs.", int(status.get("running", False)))
-        resting = int(status.get("paused") is not None)
-        yield _gauge("tapeline_paused", "1 while somebody has paused the flow.", resting)
-        milliseconds = status.get("batch_milliseconds") or 0
-        yield _gauge("tapeline_batch_seconds", "Median of recent batches.", milliseconds / 1000)
-        rate = status.get("records_per_second") or 0
-        yield _gauge("tapeline_records_per_second", "Of recent batches.", rate)
-        yield _gauge("tapeline_overruns", "Ticks that were missed.", status.get("overruns", 0))
-        starts = status.get("starts", 0)
-        yield _gauge("tapeline_starts", "How often the pipeline was started.", starts)
-        kills = status.get("kills", 0)
-        yield _gauge("tapeline_kills", "Starts after a process that did not end itself.", kills)
-        incidents = len(status.get("incidents", []))
-        yield _gauge("tapeline_incidents", "Parts that do not work now.", incidents)
+        yield _gauge(
+            "tapeline_published_timestamp_seconds", "When the last batch was published.", at
+        )
+        yield _gauge("tapeline_running", "1 while the pipeline runs.", int(status.running))
+        resting = int(status.paused is not None)
+        yield _gauge("tapeline_paused", "1 while publishing is paused.", resting)
+        milliseconds = status.batch_milliseconds or 0
+        yield _gauge(
+            "tapeline_batch_seconds", "Median duration of recent batches.", milliseconds / 1000
+        )
+        rate = status.records_per_second or 0
+        yield _gauge("tapeline_records_per_second", "Throughput of recent batches.", rate)
+        yield _gauge("tapeline_overruns", "Missed runs.", status.overruns)
+        yield _gauge("tapeline_starts", "Starts of the pipeline.", status.starts)
+        yield _gauge("tapeline_kills", "Restarts after a crash.", status.kills)
+        yield _gauge("tapeline_incidents", "Current problems.", len(status.incidents))
+        yield from _stuck(status)
         yield _gauge("tapeline_stream_clients", "Clients of the live feed.", self._feed.clients)
-        for what, unit in (("lag_records", "records"), ("lag_seconds", "seconds")):
-            lag = GaugeMetricFamily(
-                f"tapeline_{what}", f"How far a source is behind, in {unit}.", labels=["source"]
-            )
-            for name, source in status.get("sources", {}).items():
-                lag.add_metric([name], source[what])
-            yield lag
+        yield from _sources(status)
         yield from _partitions(status)
         yield from _sinks(status)
         yield from _pulls(read_pulls(self._books.layout))
         records = CounterMetricFamily(
             "tapeline_records", "Records by table and verdict.", labels=["table", "verdict"]
         )
-        for table, totals in cut.body.get("totals", {}).items():
-            for verdict, count in totals.get("verdicts", {}).items():
+        for table, totals in cut.commit.totals.items():
+            for verdict, count in totals.verdicts.items():
                 records.add_metric([table, verdict], count)
         yield records
 
 
-def _partitions(status: dict[str, Any]) -> Iterator[Metric]:
-    """How far the books are behind each partition of topics."""
-    for what, about in (
-        ("lag_records", "Messages of a partition that are not in the books."),
-        ("lag_seconds", "The age of the oldest of them."),
-    ):
-        lag = GaugeMetricFamily(f"tapeline_partition_{what}", about, labels=["source", "partition"])
-        for name, source in status.get("sources", {}).items():
-            for partition, facts in source.get("partitions", {}).items():
-                lag.add_metric([name, partition], facts[what])
-        yield lag
-    catch_up = GaugeMetricFamily(
+def _stuck(status: Status) -> Iterator[Metric]:
+    """A batch that keeps failing."""
+    stuck = status.stuck
+    yield _gauge("tapeline_stuck", "1 while a batch keeps failing.", int(stuck is not None))
+    attempts = stuck.attempts if stuck else 0
+    yield _gauge("tapeline_stuck_attempts", "Failed attempts of that batch.", attempts)
+    since = _number(stuck.since) if stuck else 0
+    yield _gauge(
+        "tapeline_stuck_since_timestamp_seconds", "When it first failed; 0 if none.", since
+    )
+
+
+def _sources(status: Status) -> Iterator[Metric]:
+    sources = status.sources.items()
+    records = [([name], one.lag_records) for name, one in sources]
+    yield _labelled("tapeline_lag_records", "Lag of a source in records.", ["source"], records)
+    seconds = [([name], one.lag_seconds) for name, one in sources]
+    yield _labelled("tapeline_lag_seconds", "Lag of a source in seconds.", ["source"], seconds)
+
+
+def _partitions(status: Status) -> Iterator[Metric]:
+    """Lag of each topic partition."""
+    lags = [
+        ([name, partition], lag)
+        for name, source in status.sources.items()
+        for partition, lag in source.partitions.items()
+    ]
+    labels = ["source", "partition"]
+    yield _labelled(
+        "tapeline_partition_lag_records",
+        "Messages of a partition that are not in the books yet.",
+        labels,
+        [(names, lag.lag_records) for names, lag in lags],
+    )
+    yield _labelled(
+        "tapeline_partition_lag_seconds",
+        "Age of the oldest such message.",
+        labels,
+        [(names, lag.lag_seconds) for names, lag in lags],
+    )
+    yield _labelled(
         "tapeline_catch_up_seconds",
-        "When a source's lag will be gone at its recent pace; absent while it does not shrink.",
-        labels=["source"],
+        "Time to catch up at the recent pace; absent while the lag does not shrink.",
+        ["source"],
+        [([name], one.catch_up_seconds) for name, one in status.sources.items()],
     )
-    for name, source in status.get("sources", {}).items():
-        if source.get("catch_up_seconds") is not None:
-            catch_up.add_metric([name], source["catch_up_seconds"])
-    yield catch_up
 
 
-def _sinks(status: dict[str, Any]) -> Iterator[Metric]:
-    for name, fact, about in (
-        ("tapeline_sink_batch", "delivered_batch", "The last batch that a sink has delivered."),
-        ("tapeline_sink_lag_batches", "lag_batches", "How many batches a sink is behind."),
-    ):
-        found = GaugeMetricFamily(name, about, labels=["sink"])
-        for sink, facts in status.get("sinks", {}).items():
-            if facts[fact] is not None:
-                found.add_metric([sink], facts[fact])
-        yield found
+def _sinks(status: Status) -> Iterator[Metric]:
+    sinks = status.sinks.items()
+    delivered = [([name], one.delivered_batch) for name, one in sinks]
+    about = "Last batch delivered by a sink."
+    yield _labelled("tapeline_sink_batch", about, ["sink"], delivered)
+    lags = [([name], one.lag_batches) for name, one in sinks]
+    yield _labelled("tapeline_sink_lag_batches", "Lag of a sink in batches.", ["sink"], lags)
 
 
-def _pulls(pulling: dict[str, Any]) -> Iterator[Metric]:
-    yield _gauge("tapeline_pulling", "1 while 'tapeline pull' runs.", int(pulling["running"]))
+PULLS: tuple[tuple[str, Callable[[PullStatus], Fact], str], ...] = (
+    ("failures", lambda p: p.failures, "Failed attempts since 'tapeline pull' started."),
+    (
+        "lag_records",
+        lambda p: p.lag_records,
+        "Upper limit of records not pulled yet; absent if unknown.",
+    ),
+    ("caught_up", lambda p: p.caught_up, "1 when everything has been pulled."),
+    ("asked_timestamp_seconds", lambda p: p.asked_at, "Time of the last request."),
+    ("pulled_timestamp_seconds", lambda p: p.pulled_at, "When records last arrived."),
+    (
+        "next_timestamp_seconds",
+        lambda p: p.next_at,
+        "Time of the next request; absent after retrying stopped.",
+    ),
+)
+
+
+def _pulls(pulling: PullsStatus) -> Iterator[Metric]:
+    yield _gauge("tapeline_pulling", "1 while 'tapeline pull' is running.", int(pulling.running))
     counted = CounterMetricFamily(
-        "tapeline_pull_records", "Records that a pull has delivered.", labels=["pull"]
+        "tapeline_pull_records", "Records delivered by a pull.", labels=["pull"]
     )
-    for pull in pulling["pulls"]:
-        counted.add_metric([pull["pull"]], pull["records_ever"])
+    for pull in pulling.pulls:
+        counted.add_metric([pull.pull], pull.records_ever)
     yield counted
-    for name, fact, about in (
-        ("failures", "failures", "Attempts that failed since 'tapeline pull' was started."),
-        ("lag_records", "lag_records", "Records still to come, at most; absent if unknown."),
-        ("caught_up", "caught_up", "1 when all that the system had has come."),
-        ("asked_timestamp_seconds", "asked_at", "When the system was last asked."),
-        ("pulled_timestamp_seconds", "pulled_at", "When records last came."),
-        ("next_timestamp_seconds", "next_at", "When it is asked next; absent if given up."),
-    ):
-        found = GaugeMetricFamily(f"tapeline_pull_{name}", about, labels=["pull"])
-        for pull in pulling["pulls"]:
-            if pull[fact] is not None:
-                found.add_metric([pull["pull"]], _number(pull[fact]))
-        yield found
+    for name, fact, about in PULLS:
+        values = [([pull.pull], fact(pull)) for pull in pulling.pulls]
+        yield _labelled(f"tapeline_pull_{name}", about, ["pull"], values)
+
+
+def _labelled(
+    name: str, about: str, labels: list[str], values: Sequence[tuple[list[str], Fact]]
+) -> Metric:
+    """A gauge with labels; what is not known is absent."""
+    found = GaugeMetricFamily(name, about, labels=labels)
+    for of, value in values:
+        if value is not None:
+            found.add_metric(of, _number(value))
+    return found
 
 
 def _number(fact: float | str) -> float:
-    """A number; of a moment, its seconds."""
+    """A number; a time becomes seconds."""
     return datetime.fromisoformat(fact).timestamp() if isinstance(fact, str) else float(fact)
 
 

@@ -52,7 +52,7 @@ def write_files(
     same call uses the same ones.
     """
     if lines_per_file < 1:
-        raise ValueError(f"a file holds at least one line, not {lines_per_file}")
+        raise ValueError(f"a file needs at least one line, not {lines_per_file}")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     ending = "jsonl.gz" if gzip else "jsonl"
@@ -141,7 +141,7 @@ class _Progress:
             other = {name: was for name, was in stored["day"].items() if wanted.get(name) != was}
             raise OperationError(
                 f"{path} belongs to another day: {other}. Use another seed, or remove the file to "
-                "play this day from its start."
+                "play this day from the start."
             )
         renames = tuple((hidden, name) for hidden, name in stored["renames"])
         return cls(day, stored["sent"], renames, stored["done"])

@@ -133,8 +133,8 @@ def named(text: str) -> tuple[Market, ...]:
     for name in names:
         if name not in KNOWN:
             raise DeclarationError(
-                f"trades.markets: '{name}' is not a market. Name some of {', '.join(KNOWN)}, "
-                "apart by commas; the first one is home."
+                f"trades.markets: '{name}' is not a market. Use some of {', '.join(KNOWN)}, "
+                "comma-separated; the first one is home."
             )
     return tuple(KNOWN[name] for name in names)
 
@@ -145,7 +145,7 @@ def checked_zone(zone: str) -> str:
         ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
         raise DeclarationError(
-            f"trades.zone: '{zone}' is not a time zone such as Asia/Kolkata."
+            f"trades.zone: '{zone}' is not a time zone. Write for example Asia/Kolkata."
         ) from None
     return zone
 

@@ -41,11 +41,11 @@ def read_own_days(path: Path) -> OwnDays:
             found[KINDS[row["what"].strip()]].add(date.fromisoformat(row["day"].strip()))
         except (KeyError, ValueError, AttributeError):
             raise OperationError(
-                f"{path}, line {number}: write a date such as 2027-01-26, and one of "
+                f"{path}, line {number}: write a date such as 2027-01-26 and one of "
                 f"{', '.join(KINDS)}."
             ) from None
     if not any(found.values()):
-        raise OperationError(f"{path} names no day: write the days of whole years.")
+        raise OperationError(f"{path} contains no day. Write the days of whole years.")
     return OwnDays(**{name: frozenset(days) for name, days in found.items()})
 
 
@@ -66,8 +66,8 @@ def extend_calendar(
     made = [row for venue in venues for row in _made(venue, first, last, own)]
     if not made:
         raise OperationError(
-            f"{calendar} reaches to {first - timedelta(days=1)} already. Name later days, or "
-            "--since to make some anew."
+            f"{calendar} already ends on {first - timedelta(days=1)}. Give later days, or use "
+            "--since to rebuild some."
         )
     names = list(rows[0]) if rows else list(COLUMNS)
     listed = [[row.get(name) or "" for name in names] for row in (*kept, *made)]
@@ -93,8 +93,8 @@ def _refuse(market: Market, own: OwnDays, first: date, last: date) -> None:
     for year in range(max(first.year, known + 1), last.year + 1):
         if year not in own.years:
             raise OperationError(
-                f"the sessions of {market.name} are known until {known}, and the file names no "
-                f"day of {year}: add the days of that year."
+                f"the sessions of {market.name} are known until {known}, but the file has no day "
+                f"of {year}. Add the days of that year."
             )
 
 

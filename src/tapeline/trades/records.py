@@ -27,10 +27,10 @@ class Day:
 
     def __post_init__(self) -> None:
         if self.trades < 0:
-            raise ValueError(f"a day has no fewer than 0 trades, not {self.trades}")
+            raise ValueError(f"a day needs 0 or more trades, not {self.trades}")
         for name in ("duplicates", "broken", "late", "corrections"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is a share from 0 to 1, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be a share from 0 to 1, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def write_reference(
     """
     first_year, last_year = years
     if first_year > last_year:
-        raise ValueError(f"the first year, {first_year}, lies after the last one, {last_year}")
+        raise ValueError(f"the first year, {first_year}, is after the last one, {last_year}")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     # Under another name, since files are left alone: days at home are not those of other markets.

@@ -78,7 +78,7 @@ def _opened(day: Day, instruments: Sequence[Instrument]) -> list[Opened]:
             opened.append((market, own, found))
         elif not opened:
             before = latest_session(day.date, market.venues[0].code)
-            raise ValueError(f"{day.date} is no session; the one before it is {before}")
+            raise ValueError(f"{day.date} is not a trading day; the one before it is {before}")
     return opened
 
 

@@ -8,13 +8,13 @@ transaction ended, and one that is started a second time shuts out the first.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 from tapeline import OperationError
-from tapeline.connect.kafka import quiet
 from tapeline.trades.delivery import as_json, paced
 from tapeline.trades.lines import line
 from tapeline.trades.records import Day, Sent
@@ -22,6 +22,11 @@ from tapeline.trades.reference import Instrument
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
+
+# The client reports trouble through callbacks; what it would log on its own is left out.
+_quiet = logging.getLogger("tapeline.trades.client")
+_quiet.addHandler(logging.NullHandler())
+_quiet.propagate = False
 
 ANSWER_SECONDS = 30.0
 # A transaction that stays open longer than a minute is taken back by the cluster.
@@ -59,8 +64,8 @@ def play_to_topic(
                 player.deliver(group[first : first + RECORDS_PER_TRANSACTION])
     except KafkaException as error:
         raise OperationError(
-            f"the simulator cannot write to topic {topic.name}: {error.args[0].str()}. See that "
-            "the cluster of kafka.brokers runs, has this topic and lets this user write."
+            f"the simulator cannot write to topic {topic.name}: {error.args[0].str()}. Check that "
+            "the cluster of kafka.brokers is running, has this topic and allows this user to write."
         ) from None
     return player.sent - before
 
@@ -76,11 +81,11 @@ class _Player:
         name = f"tapeline.simulator.{topic.name}.{day.date:%Y%m%d}.{day.seed}.{print_of_day:08x}"
         self._progress = TopicPartition(topic.name, 0)
         own = {"transactional.id": name, "linger.ms": 5, "acks": "all", "enable.idempotence": True}
-        self._producer: Producer = Producer({**topic.options, **own}, logger=quiet)
+        self._producer: Producer = Producer({**topic.options, **own}, logger=_quiet)
         # Before the progress is read: an open transaction of a killed simulator ends here.
         self._producer.init_transactions(ANSWER_SECONDS)
         group = {"group.id": name, "enable.auto.commit": False}
-        self._group = Consumer({**topic.options, **group}, logger=quiet)
+        self._group = Consumer({**topic.options, **group}, logger=_quiet)
         known = self._group.list_topics(topic.name, ANSWER_SECONDS).topics[topic.name]
         if known.error is not None:
             raise KafkaException(known.error)

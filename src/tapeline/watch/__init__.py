@@ -1,1 +1,1 @@
-"""What happened: status, audit, housekeeping."""
+"""Earlier names, for tests of projects made by an earlier version. Use tapeline.testing."""

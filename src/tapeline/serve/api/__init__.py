@@ -1,20 +1,20 @@
-"""The API: everything that people look at, as JSON or CSV, with limits on everything.
+"""The API: the books as JSON or CSV. Every answer has a size limit.
 
-A module per question: what the books hold, why it is so, what lies in quarantine, how things stand.
+One module per topic: rows, history of a number, quarantine, and state of the pipeline.
 """
 
 from __future__ import annotations
 
 from fastapi import FastAPI
 
-from tapeline.serve.api import explaining, quarantine, reading, standing
-from tapeline.serve.api.desk import Desk
+from tapeline.serve.api import health, quarantine, read, why
+from tapeline.serve.api.context import ApiContext
 
 
-def add_api(app: FastAPI, desk: Desk) -> None:
-    """All routes under /api; those that change something only where the settings allow it."""
+def add_api(app: FastAPI, desk: ApiContext) -> None:
+    """Add all routes under /api. Routes that change something need serve.acts = 'yes'."""
     app.state.desk = desk
-    rooms = [reading.routes, explaining.routes, quarantine.routes, standing.routes]
+    rooms = [read.routes, why.routes, quarantine.routes, health.routes]
     if desk.settings.acts == "yes":
         rooms.append(quarantine.acts)
     for routes in rooms:

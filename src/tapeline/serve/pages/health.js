@@ -1,42 +1,69 @@
-// Health: how far each source is behind, how long batches take, what does not work.
-import { api, byId, clock, colour, count, draw, element, empty, fill, follow, readable, refreshing, table } from "/static/tapeline.js";
+// Health: whether the pipeline runs, the lag of each source, batch times and current problems.
+import { api, byId, clock, colour, count, counted, draw, element, empty, fill, follow, inZone, readable, refreshing, table, zone, zoned } from "/static/tapeline.js";
 
 const refresh = refreshing(async () => {
   const { status, pulls, recent, feed } = await api("health");
   const banner = byId("banner");
-  const problems = [status.failure, feed.problem, ...Object.values(status.problems ?? {})].filter(Boolean);
-  banner.dataset.state = problems.length ? "bad" : status.running ? "good" : "";
-  banner.textContent = problems.length ? `✗ ${problems.join("; ")}` : status.paused ? `The flow is paused by ${status.paused.who}, since ${clock(status.paused.at, true)}. ${status.paused.note}` : status.running ? `✓ The pipeline runs, since ${clock(status.started_at, true)}.` : "The pipeline does not run. Start it with tapeline run.";
-  showSources(status.sources ?? {});
+  const { state, words } = verdict(status, feed);
+  banner.dataset.state = state;
+  // Only when it changes: a screen reader reads the banner aloud.
+  const said = element("p", {}, words);
+  if (banner.textContent !== said.textContent) fill(banner, ...said.childNodes);
+  showSources(status.sources ?? {}, status);
   showPulls(pulls);
-  showIncidents(status.incidents ?? []);
+  showIncidents(status.incidents ?? [], state, status.running);
   const figure = (words, value) => element("div", {}, element("dt", {}, words), element("dd", {}, value));
   fill(
     byId("facts"),
-    figure("batch", count(status.batch)), figure("batch time, median", `${count(status.batch_milliseconds)} ms`),
-    figure("rate", `${readable(status.records_per_second ?? 0, 0)} records/s`), figure("missed ticks", count(status.overruns)),
-    figure("starts", count(status.starts)), figure("of them after a kill", count(status.kills)),
-    figure("parts tried again", count(status.retries)), figure("pages open", count(feed.clients)),
+    figure("last batch", count(recent.at(-1)?.batch ?? status.batch)), figure("last update", zoned(recent.at(-1)?.at ?? status.published_at) || "never"),
+    figure("median batch time", status.batch_milliseconds == null ? "–" : `${count(status.batch_milliseconds)} ms`),
+    figure("throughput", status.records_per_second == null ? "–" : `${readable(status.records_per_second, 0)} records/s`), figure("missed runs", count(status.overruns)),
+    figure("starts", count(status.starts)), figure("restarts after a crash", count(status.kills)),
+    figure("retries", count(status.retries)), figure("open pages", count(feed.clients)),
   );
   const x = recent.map((one) => one.at);
   const line = (name, hue) => [{ type: "scatter", mode: recent.length < 3 ? "markers" : "lines", x, y: recent.map((one) => one[name]), line: { color: colour(hue), width: 2 } }];
-  const small = { margin: { l: 45, r: 5, t: 5, b: 25 }, showlegend: false };
+  const small = { margin: { l: 45, r: 5, t: 5, b: 40 }, showlegend: false, xaxis: { title: { text: zone() } } };
   await draw(byId("times"), line("milliseconds", "buy"), { ...small, yaxis: { ticksuffix: " ms", rangemode: "tozero" } });
   await draw(byId("records"), line("records", "sell"), { ...small, yaxis: { rangemode: "tozero" } });
 });
 
-function showSources(sources) {
+// The banner. Not running is an error: nothing is published until somebody starts the pipeline.
+function verdict(status, feed) {
+  const problems = [status.stuck ? stuckWords(status.stuck) : status.failure, ...Object.values(status.problems ?? {}), ...(feed.problem ? [`Cannot read the books: ${feed.problem}`] : [])].filter(Boolean);
+  const start = ["Start it with ", element("code", {}, "tapeline run"), "."];
+  if (!status.running) return { state: "bad", words: ["✗ Not running. ", ...start, ...(problems.length ? [` Last problem: ${problems.join("; ")}`] : [])] };
+  if (problems.length) return { state: "bad", words: [`✗ ${problems.join("; ")}`] };
+  if (status.incidents?.length) return { state: "bad", words: [`✗ Running with ${counted(status.incidents.length, "problem")}, listed below.`] };
+  if (status.paused) return { state: "", words: [`Paused by ${status.paused.who} since ${zoned(status.paused.at)}. ${status.paused.note ?? ""} Resume with `, element("code", {}, "tapeline resume"), "."] };
+  return { state: "good", words: [`✓ Running since ${zoned(status.started_at)}.`] };
+}
+
+function stuckWords(stuck) {
+  const range = ([source, [first, last]]) => `${source} tape batch${first === last ? ` ${first}` : `es ${first} to ${last}`}`;
+  const where = Object.entries(stuck.tapes).map(range).join(", ") || "operator actions";
+  const times = stuck.attempts === 1 ? "once" : `${count(stuck.attempts)} times`;
+  return `Publishing has failed since ${zoned(stuck.since)}: batch ${stuck.batch} (${where}) failed ${times}. Last error: ${stuck.error}`;
+}
+
+function showSources(sources, status) {
   const rows = Object.entries(sources).map(([name, facts]) => ({ name, ...facts }));
   const columns = [
     { title: "source", cell: (row) => row.name },
-    { title: "behind, records", number: true, cell: (row) => count(row.lag_records) },
-    { title: "behind, seconds", number: true, cell: (row) => readable(row.lag_seconds, 1) },
-    { title: "caught up in", number: true, cell: (row) => (row.lag_records ? (row.seconds_to_catch_up === null ? "unknown" : `${readable(row.seconds_to_catch_up, 0)} s`) : "caught up") },
-    { title: "files in the drop folder", number: true, cell: (row) => count(row.drop_files) },
-    { title: "tape batch", number: true, cell: (row) => count(row.position) },
+    { title: "lag (records)", number: true, cell: (row) => count(row.lag_records) },
+    { title: "lag (seconds)", number: true, cell: (row) => readable(row.lag_seconds, 1) },
+    { title: "time to catch up", number: true, cell: (row) => timeLeft(row, status) },
+    { title: "files waiting", number: true, cell: (row) => count(row.drop_files) },
+    { title: "tape position", number: true, cell: (row) => count(row.position) },
     { title: "problem", cell: (row) => row.problem ?? "" },
   ];
-  fill(byId("sources"), rows.length ? table("Every source, from its drop folder to the books", columns, rows) : empty("No flow has run here yet."));
+  fill(byId("sources"), rows.length ? table(status.running ? "Lag of each source, from its arrival to the books" : `Lag when the pipeline last ran, ${zoned(status.at)}`, columns, rows) : empty("No status yet. It appears when the pipeline runs."));
+}
+
+function timeLeft(row, status) {
+  if (!row.lag_records) return "caught up";
+  if (!status.running) return "not running";
+  return row.seconds_to_catch_up === null ? "unknown" : `${readable(row.seconds_to_catch_up, 0)} s`;
 }
 
 function showPulls(pulls) {
@@ -45,19 +72,25 @@ function showPulls(pulls) {
   const columns = [
     { title: "pull", cell: (row) => row.pull },
     { title: "records", number: true, cell: (row) => count(row.records_ever) },
-    { title: "stands at", class: "record", cell: (row) => row.position ?? "the beginning" },
-    { title: "last asked", cell: (row) => (row.asked_at ? clock(row.asked_at, true) : "never") },
-    { title: "next", cell: (row) => (row.next_at ? clock(row.next_at, true) : "given up") },
+    { title: "position", class: "record", cell: (row) => row.position ?? "start" },
+    { title: inZone("last request"), class: "line", cell: (row) => (row.asked_at ? clock(row.asked_at, true) : "never") },
+    { title: inZone("next request"), class: "line", cell: (row) => (row.next_at ? clock(row.next_at, true) : "stopped retrying") },
     { title: "failures", number: true, cell: (row) => count(row.failures) },
     { title: "problem", cell: (row) => row.incident?.error ?? "" },
   ];
-  if (pulls.length) fill(place, table("Every system that tapeline pull asks", columns, pulls));
+  if (pulls.length) fill(place, table("Systems that tapeline pull reads from", columns, pulls));
 }
 
-function showIncidents(incidents) {
-  if (!incidents.length) return fill(byId("incidents"), empty("Everything works."));
-  const names = Object.keys(incidents[0]);
-  fill(byId("incidents"), table("Each is told once, and again when it is over", names.map((name) => ({ title: name, cell: (row) => String(row[name] ?? "") })), incidents));
+function showIncidents(incidents, state, running) {
+  if (!incidents.length) return fill(byId("incidents"), empty(!running ? "The pipeline is not running." : state === "bad" ? "See the message at the top of this page." : "No problems."));
+  const columns = [
+    { title: "part", cell: (row) => row.part },
+    { title: inZone("since"), class: "line", cell: (row) => clock(row.since, true) },
+    { title: "attempts", number: true, cell: (row) => count(row.attempts) },
+    { title: "state", class: "line", cell: (row) => (row.given_up ? "stopped retrying" : "retrying") },
+    { title: "error", cell: (row) => row.error },
+  ];
+  fill(byId("incidents"), table("A notification is sent when a problem starts and when it ends", columns, incidents));
 }
 
 document.addEventListener("theme", refresh);

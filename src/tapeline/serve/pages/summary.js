@@ -1,10 +1,11 @@
-// Any summary: its measures over its time, or by its key; filters by its other keys.
-import { api, byId, clock, colour, complain, count, draw, element, empty, fill, follow, options, readable, refreshing, table } from "/static/tapeline.js";
+// Any summary: its measures over time or by key, with a filter for each key column.
+import { api, byId, clock, colour, complain, count, counted, decimals, draw, element, empty, fill, follow, inZone, options, plainText, readable, refreshing, table, zone } from "/static/tapeline.js";
 import { closeOnEscape, explain } from "/static/why.js";
 
 const ALL = "all";
 const MOST_POINTS = 2000;
 const MOST_NAMES_ABOVE = 6;
+const LONGEST_LINE = 24;
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
 const SYMBOLS = ["circle", "square", "diamond", "cross", "triangle-up"];
 const COLOURS = ["buy", "sell", "due", "good", "bad"];
@@ -29,7 +30,7 @@ const refresh = refreshing(async () => {
   pipeline = await api("pipeline");
   const asked = new URLSearchParams(location.search).get("name");
   const names = pipeline.summaries.map((one) => one.name);
-  if (!names.length) return fill(byId("twin"), empty("This pipeline declares no summary."));
+  if (!names.length) return fill(byId("twin"), empty("This pipeline has no summaries."));
   options(byId("name"), names, byId("name").value || asked || names[0]);
   const of = summary();
   byId("about").textContent = of.about;
@@ -37,25 +38,27 @@ const refresh = refreshing(async () => {
   const where = [...byId("keys").querySelectorAll("select")].filter((one) => one.value !== ALL).map((one) => `${one.name}=${one.value}`);
   const then = byId("then").value.trim();
   const found = await api(`read/${of.name}`, { where, limit: MOST_POINTS, as_reported: then });
-  if (!found.rows.length) return fill(byId("twin"), empty(then ? "Nothing had been published by then." : "No entry yet. Its numbers appear with the first batch that holds records."));
+  if (!found.rows.length) return fill(byId("twin"), empty(then ? "Nothing was published by then." : "No numbers yet. They appear with the first batch that contains records."));
   const measures = found.columns.map((one) => one.name).filter((name) => !of.key.includes(name) && !name.startsWith("_"));
   show(of, measures, found);
   await chart(of, measures, found.rows);
 });
 
 const label = (of, row) => of.key.filter((name) => name !== of.time).map((name) => row[name]).join(" · ");
-const text = (value) => (/^\d{4}-\d\d-\d\dT/.test(value ?? "") ? clock(value, true) : String(value ?? ""));
+const text = (value) => plainText(value, (iso) => clock(iso, true));
+// Short values such as dates stay on one line; long ones may wrap.
+const short = (rows, name) => rows.every((row) => text(row[name]).length <= LONGEST_LINE);
 
 function show(of, measures, found) {
   const columns = [
     ...of.key.map((name, place) => ({
-      title: name.replaceAll("_", " "), class: name === of.time ? "status" : "",
+      title: name === of.time ? inZone(name.replaceAll("_", " ")) : name.replaceAll("_", " "), class: short(found.rows, name) ? "line" : "",
       cell: (row) => (place ? text(row[name]) : element("button", { type: "button", class: "plain", onclick: () => open(of, row) }, text(row[name]))),
     })),
-    ...measures.map((name) => ({ title: name.replaceAll("_", " "), number: true, cell: (row) => readable(row[name], Number.isInteger(row[name]) ? 0 : 2) })),
+    ...measures.map((name) => ({ title: name.replaceAll("_", " "), number: true, cell: (row) => readable(row[name], decimals(row[name])) })),
     ...(of.time ? [{ title: "status", cell: (row) => row._status ?? "" }] : []),
   ];
-  const more = found.next_offset ? `, the first ${count(found.rows.length)}` : "";
+  const more = found.next_offset ? `, first ${counted(found.rows.length, "row")}` : "";
   fill(byId("twin"), table(`${of.name}, batch ${count(found.batch)}${more}`, columns, found.rows));
 }
 
@@ -75,9 +78,9 @@ async function chart(of, measures, rows) {
       ? { ...common, type: "scatter", mode: "lines+markers", x: some.map((row) => row[of.time]), line: { dash: DASHES[m % 5] }, marker: { symbol: SYMBOLS[g % 5], size: 7 } }
       : { ...common, type: "bar", x: some.map((row) => of.key.map((name) => text(row[name])).join(" · ")), marker: { color: colour(COLOURS[m % 5]) } };
   }));
-  // Many names stand beside the chart, in a list that scrolls: above it they would cover it.
+  // A long legend goes to the right of the chart, where it scrolls. Above the chart it would cover it.
   const beside = traces.length > MOST_NAMES_ABOVE ? { legend: { orientation: "v" }, showlegend: innerWidth > 640 } : {};
-  await draw(byId("chart"), traces, { yaxis: { tickformat: "~s" }, hovermode: "closest", ...beside });
+  await draw(byId("chart"), traces, { xaxis: of.time ? { title: { text: zone() } } : {}, yaxis: { tickformat: "~s" }, hovermode: "closest", ...beside });
 }
 
 byId("filters").addEventListener("submit", (event) => event.preventDefault());

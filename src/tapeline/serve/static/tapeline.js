@@ -1,5 +1,5 @@
-// What all pages share: asking the API, following the books, exact numbers, safe elements.
-// Text from records only ever becomes text: elements are made here, never from a string.
+// What all pages share: API requests, the live feed, exact numbers and safe elements.
+// Text from records stays text: pages build elements here and never parse HTML.
 
 export async function api(path, parameters = {}) {
   const query = new URLSearchParams();
@@ -11,8 +11,14 @@ export async function api(path, parameters = {}) {
   const answer = await fetch(`/api/${path}?${query}`, { headers: { accept: "application/json" } });
   if (answer.status === 401) location.assign("/login");
   const found = await answer.json();
-  if (!answer.ok) throw new Error(found.error ?? found.detail ?? answer.statusText);
+  if (!answer.ok) throw new Error(reason(found, answer));
   return found;
+}
+
+// What the server says about a refused request; each wrong parameter is named.
+export function reason(found, answer) {
+  if (Array.isArray(found.detail)) return found.detail.map((one) => `${one.loc.at(-1)}: ${one.msg}`).join("; ");
+  return found.error ?? found.detail ?? answer.statusText;
 }
 
 export function element(tag, properties = {}, ...children) {
@@ -32,7 +38,7 @@ export function fill(parent, ...children) {
   parent.replaceChildren(...children.flat());
 }
 
-// Exact decimals: money comes as text and is added up as whole numbers of its smallest unit.
+// Exact decimals: money arrives as text and is added as integers of its smallest unit.
 const places = (text) => (text.split(".")[1] ?? "").length;
 
 function whole(text, scale) {
@@ -58,19 +64,43 @@ export const negative = (text) => (text.startsWith("-") ? text.slice(1) : isZero
 export const isZero = (text) => /^-?0*(\.0*)?$/.test(text);
 export const same = (one, other) => isZero(minus(one, other));
 
-// Exact digits in the reader's own way of writing: a decimal as text is not rounded.
+// All digits, in the reader's number format. A decimal given as text is not rounded.
 export function readable(value, least = 2) {
   if (value === null || value === undefined) return "";
   const text = String(value);
   const [, back = ""] = text.split(".");
   const needed = Math.max(least, back.replace(/0+$/, "").length);
-  return new Intl.NumberFormat(undefined, { minimumFractionDigits: needed, maximumFractionDigits: Math.min(needed, 20) }).format(text);
+  return new Intl.NumberFormat(undefined, { minimumFractionDigits: needed, maximumFractionDigits: Math.min(needed, 100) }).format(text);
 }
+
+// Money in the decimals of its currency. A rounded amount shows all its digits as a tooltip.
+export function money(value, places) {
+  if (value === null || value === undefined) return "";
+  const exact = readable(value, places);
+  const shown = new Intl.NumberFormat(undefined, { minimumFractionDigits: places, maximumFractionDigits: places }).format(String(value));
+  return exact === shown ? shown : element("span", { title: exact }, shown);
+}
+
+// How many decimals each currency has, from a reference with the columns currency and minor_units.
+let knownPlaces = null;
+export async function currencyPlaces(reference) {
+  knownPlaces ??= new Map((await api(`read/${reference}`, { limit: 1000 })).rows.map((row) => [row.currency, row.minor_units]));
+  return (currency) => knownPlaces.get(currency) ?? 2;
+}
+
+// Whole numbers need no decimals. Those too long for a JavaScript number arrive as text.
+export const decimals = (value, places = 2) => (/^-?\d+$/.test(String(value)) ? 0 : places);
 
 export const count = (value) => new Intl.NumberFormat().format(value ?? 0);
 
-// A moment as the command line writes it, 2026-11-13 10:31: what is read here can be asked for there.
-// Swedish is the browser's name for that order.
+// "1 record", "2,000 records".
+export const counted = (number, word) => `${count(number)} ${number === 1 ? word : /[^aeiou]y$/.test(word) ? `${word.slice(0, -1)}ies` : `${word}${word.endsWith("ch") ? "es" : "s"}`}`;
+
+// "1–100 of 102", or "102 records" when all of them are shown.
+export const range = (offset, shown, total) => (shown === total ? counted(total, "record") : `${count(offset + 1)}–${count(offset + shown)} of ${count(total)}`);
+
+// A time as the command line writes and reads it, such as 2026-11-13 10:31. The locale that writes
+// it so is Swedish.
 export function clock(iso, withDay = false) {
   if (!iso) return "";
   const options = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone: zone() };
@@ -79,15 +109,33 @@ export function clock(iso, withDay = false) {
   return said.replace(/(:\d\d):00$/, "$1");
 }
 
-// A page may name the zone in which its times are read; else it is UTC.
+// A full time with its zone, for sentences; a table names the zone in its column titles.
+export const zoned = (iso) => (iso ? `${clock(iso, true)} ${zone()}` : "");
+// Any value of a row as text; times are shown in the page's zone.
+export const plainText = (value, time = zoned) => (/^\d{4}-\d\d-\d\dT/.test(value ?? "") ? time(value) : String(value ?? ""));
+export const inZone = (title) => `${title} (${zone()})`;
+
+// How long ago a time is, in its largest unit: "3 days".
+const UNITS = [["day", 86_400_000], ["hour", 3_600_000], ["minute", 60_000]];
+export function age(iso) {
+  if (!iso) return "";
+  const past = Math.max(0, Date.now() - Date.parse(iso));
+  const [word, size] = UNITS.find(([, size]) => past >= size) ?? ["second", 1000];
+  return counted(Math.floor(past / size), word);
+}
+
+// The time zone of all times on a page: the page's own, or UTC.
 export const zone = () => document.querySelector("[data-zone]")?.dataset.zone ?? "UTC";
+
+// Dates and times stay on one line.
+const isDate = (cell) => /^\d{4}-\d\d-\d\d/.test(cell) && String(cell).length <= 50;
 
 export function table(caption, columns, rows) {
   const head = element("tr", {}, columns.map((c) => element("th", { scope: "col", class: c.number ? "number" : "" }, c.title)));
   const body = rows.map((row) =>
     element("tr", row.properties ?? {}, columns.map((c) => {
       const cell = c.cell(row);
-      return element("td", { class: [c.number ? "number" : "", c.class ?? ""].join(" ").trim() }, cell);
+      return element("td", { class: [c.number ? "number" : "", isDate(cell) ? "line" : "", c.class ?? ""].join(" ").trim() }, cell);
     })),
   );
   return element("table", {}, element("caption", {}, caption), element("thead", {}, head), element("tbody", {}, body));
@@ -97,23 +145,44 @@ export const empty = (...words) => element("p", { class: "empty" }, ...words);
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
+// The chart library interprets tags and links in labels. Names, categories, values and titles may contain
+// text from records, so all of them are escaped here. Only templates, which pages write, may use tags.
+const TAGS = { "&": "&amp;", "<": "&lt;", ">": "&gt;" };
+
+function label(value) {
+  if (typeof value === "string") return value.replace(/[&<>]/g, (character) => TAGS[character]);
+  if (Array.isArray(value)) return value.map(label);
+  return value;
+}
+
+const LABELS = ["name", "x", "y", "text", "hovertext", "customdata", "labels", "parents", "ids", "ticktext", "categoryarray", "legendgroup"];
+
+function labelled(part) {
+  const made = { ...part };
+  for (const name of LABELS) if (name in made) made[name] = label(made[name]);
+  if (typeof made.title === "string") made.title = label(made.title);
+  else if (made.title) made.title = { ...made.title, text: label(made.title.text) };
+  if (made.annotations) made.annotations = made.annotations.map(labelled);
+  return made;
+}
+
 export function draw(place, traces, layout = {}, onClick = null) {
   const axis = { gridcolor: colour("line"), linecolor: colour("line"), zerolinecolor: colour("due"), automargin: true };
   const whole = {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: colour("ink"), family: "system-ui, sans-serif" },
     margin: { l: 60, r: 12, t: 8, b: 36 }, legend: { orientation: "h", y: 1.12 }, hovermode: "x unified",
-    hoverlabel: { bgcolor: colour("panel"), font: { color: colour("ink") } }, ...layout,
-    xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis },
+    hoverlabel: { bgcolor: colour("panel"), font: { color: colour("ink") } }, ...labelled(layout),
+    xaxis: labelled({ ...axis, ...layout.xaxis }), yaxis: labelled({ ...axis, ...layout.yaxis }),
   };
-  const reacted = Plotly.react(place, traces, whole, { responsive: true, displaylogo: false, displayModeBar: false });
+  const reacted = Plotly.react(place, traces.map(labelled), whole, { responsive: true, displaylogo: false, displayModeBar: false });
   place.removeAllListeners?.("plotly_click");
   if (onClick) place.on("plotly_click", (event) => onClick(event.points[0]));
   place.dataset.drawn = String(Number(place.dataset.drawn ?? 0) + 1);
   return reacted;
 }
 
-// The live feed. A browser comes again by itself after a cut and says what it saw last; after a
-// refusal (the server is away) we do the same.
+// The live feed. After a dropped connection the browser reconnects and sends the last event id. When the
+// server refuses the connection the browser stops, so we reconnect ourselves.
 export function follow(onBatch) {
   const shown = byId("live");
   let last = null;
@@ -127,7 +196,7 @@ export function follow(onBatch) {
     const seen = (event) => {
       const facts = JSON.parse(event.data);
       last = facts.batch;
-      say("live", `live · batch ${count(facts.batch)}`);
+      say("live", facts.batch ? `connected · batch ${count(facts.batch)}${facts.at ? ` · last update ${zoned(facts.at)}` : ""}` : "connected · no batch yet");
       return facts;
     };
     stream.addEventListener("hello", (event) => {
@@ -138,7 +207,7 @@ export function follow(onBatch) {
     stream.addEventListener("batch", (event) => onBatch(seen(event)));
     stream.addEventListener("anew", (event) => onBatch(seen(event)));
     stream.addEventListener("error", () => {
-      say("lost", "connection lost, trying again");
+      say("lost", "connection lost, reconnecting …");
       if (stream.readyState === EventSource.CLOSED) {
         clearTimeout(timer);
         timer = setTimeout(connect, 1000);
@@ -148,7 +217,7 @@ export function follow(onBatch) {
   connect();
 }
 
-// Batches may come faster than a page can be read: one refresh at a time, and one more if needed.
+// Batches may arrive faster than a page refreshes: run one refresh at a time, and one more if needed.
 export function refreshing(work) {
   let busy = false;
   let again = false;
@@ -170,7 +239,7 @@ export function refreshing(work) {
 
 export function complain(error) {
   byId("problem")?.remove();
-  byId("content").prepend(element("p", { id: "problem", class: "banner", "data-state": "bad", role: "alert" }, `This could not be read: ${error.message}`));
+  byId("content").prepend(element("p", { id: "problem", class: "banner", "data-state": "bad", role: "alert" }, `Error: ${error.message}`));
 }
 
 export function options(select, values, chosen, words = (value) => value) {
@@ -179,6 +248,14 @@ export function options(select, values, chosen, words = (value) => value) {
     fill(select, values.map((value) => element("option", { value }, words(value))));
   }
   if (values.includes(chosen)) select.value = chosen;
+}
+
+// Who is logged in, and the log-out button.
+if (byId("me")) {
+  api("me").then((me) => {
+    const out = element("form", { method: "post", action: "/logout" }, element("button", { type: "submit" }, "Log out"));
+    fill(byId("me"), me.name, ...(me.session ? [out] : []));
+  }).catch(() => {});
 }
 
 byId("theme")?.addEventListener("click", () => {

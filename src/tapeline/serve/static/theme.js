@@ -1,3 +1,3 @@
-// Before the page is drawn: light or dark, as it was chosen here, else as the system says.
+// Runs before the first paint: the theme chosen here, or else the system's.
 const chosen = localStorage.getItem("theme");
 if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;

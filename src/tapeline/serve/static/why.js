@@ -1,32 +1,32 @@
-// Why a number is what it is: its revisions, and the records behind each, a page at a time.
-import { api, clock, count, element, empty, fill, isZero, minus, readable, table } from "/static/tapeline.js";
+// Why a number has its value: its revisions and the records of each, page by page.
+import { api, clock, count, counted, decimals, element, empty, fill, inZone, isZero, minus, readable, table } from "/static/tapeline.js";
 
 const CAUSES = {
-  on_time: "on time", late: "late", correction: "correction", cancellation: "cancellation", redrive: "sent again", rebuild: "rebuild",
+  on_time: "on time", late: "late", correction: "correction", cancellation: "cancellation", redrive: "redriven", rebuild: "rebuild",
 };
 
-export async function explain(place, summary, key, title) {
+export async function explain(place, summary, key, title, places = 2) {
   place.hidden = false;
-  fill(place, element("p", {}, "Reading …"));
+  fill(place, element("p", {}, "Loading …"));
   const found = await api(`why/${summary}`, { key });
   const measures = Object.keys(found.revisions[0]?.change ?? {});
   const rows = found.revisions.map((revision) => ({ ...revision }));
   const columns = [
-    { title: "published", cell: (row) => clock(row.at, true) },
+    { title: inZone("published"), class: "line", cell: (row) => clock(row.at, true) },
     { title: "cause", cell: (row) => causeOf(row.cause) },
     ...measures.map((measure) => ({
-      title: `${measure.replaceAll("_", " ")}: old → new (change)`, number: true, cell: (row) => moved(row, measure),
+      title: `${measure.replaceAll("_", " ")}: old → new (change)`, number: true, cell: (row) => moved(row, measure, places),
     })),
     {
       title: "records",
-      cell: (row) => element("button", { type: "button", class: "plain", onclick: () => behind(list, summary, key, row) }, `${count(row.entries)} entries`),
+      cell: (row) => element("button", { type: "button", class: "plain", onclick: () => showRecords(list, summary, key, { ...row, places }) }, counted(row.entries, "entry")),
     },
   ];
   const list = element("div", { "aria-live": "polite" });
   fill(
     place,
     element("h2", { tabindex: "-1" }, `Revisions of ${title}`),
-    element("div", { class: "scroll" }, rows.length ? table(`${count(rows.length)} revisions, oldest first`, columns, rows) : empty("No entry was ever made here.")),
+    element("div", { class: "scroll" }, rows.length ? table(`${counted(rows.length, "revision")}, oldest first`, columns, rows) : empty("No entries here.")),
     list,
     element("button", { type: "button", onclick: () => { place.hidden = true; } }, "Close"),
   );
@@ -36,49 +36,47 @@ export async function explain(place, summary, key, title) {
 
 export const causeOf = (cause) => CAUSES[cause] ?? cause;
 
-// What a revision did to one measure, in full: nothing is rounded.
-export function moved(revision, measure) {
+// How a revision changed one measure. Nothing is rounded.
+export function moved(revision, measure, places = 2) {
   const [change, value] = [String(revision.change[measure]), String(revision.value[measure])];
-  const least = whole(revision.value[measure]);
+  const least = decimals(revision.value[measure], places);
   if (isZero(change)) return readable(value, least);
-  return `${readable(minus(value, change), least)} → ${readable(value, least)} (${signed(revision.change[measure])})`;
+  return `${readable(minus(value, change), least)} → ${readable(value, least)} (${signed(revision.change[measure], places)})`;
 }
 
-const whole = (value) => (Number.isInteger(value) ? 0 : 2);
-
-function signed(value) {
+function signed(value, places) {
   if (isZero(String(value))) return "0";
-  const text = readable(value, whole(value));
+  const text = readable(value, decimals(value, places));
   return text.startsWith("-") || text.startsWith("−") ? text : `+${text}`;
 }
 
-// Where a record came from; of a message also what came with it, which is text and never markup.
+// Where a record came from. A message also shows its key and headers, as plain text.
 function origin(row) {
-  if (!row.message) return `${row.source} ${row.delivery ?? ""} line ${row.line ?? "?"}`;
+  if (!row.message) return `${row.source} ${row.delivery ?? ""}, line ${row.line ?? "unknown"}`;
   const { topic, partition, offset, key, headers } = row.message;
   const beside = (headers ?? []).map((header) => `header ${header.name}: ${header.value ?? ""}`);
   if (key !== null) beside.unshift(`key: ${key}`);
   return [`${row.source} ${topic}/${partition} offset ${offset}`, ...beside].join(", ");
 }
 
-async function behind(place, summary, key, revision, offset = 0) {
+async function showRecords(place, summary, key, revision, offset = 0) {
   const limit = 25;
   const found = await api(`why/${summary}/records`, { key, batch: revision.batch, cause: revision.cause, limit, offset });
-  const known = new Set(["sign", "record", "source", "part", "at", "delivery", "line", "message"]);
+  const known = new Set(["sign", "record", "source", "part", "at", "row", "delivery", "line", "message"]);
   const shares = Object.keys(found.records[0] ?? {}).filter((name) => !known.has(name));
   const columns = [
-    { title: "", cell: (row) => (row.sign > 0 ? "+ counted" : "− taken back") },
+    { title: "entry", class: "line", cell: (row) => (row.sign > 0 ? "+ added" : "− reversed") },
     { title: "record", class: "record", cell: (row) => row.record ?? "" },
-    ...shares.map((name) => ({ title: name.replaceAll("_", " "), number: true, cell: (row) => readable(row[name], whole(row[name])) })),
-    { title: "came with", class: "record", cell: origin },
+    ...shares.map((name) => ({ title: name.replaceAll("_", " "), number: true, cell: (row) => readable(row[name], decimals(row[name], revision.places)) })),
+    { title: "origin", class: "record", cell: origin },
   ];
   fill(
     place,
-    element("h3", {}, `Records behind batch ${count(revision.batch)}, ${causeOf(revision.cause)}`),
-    element("div", { class: "scroll" }, table(`from ${count(offset + 1)}`, columns, found.records)),
+    element("h3", {}, `Records of batch ${count(revision.batch)}, ${causeOf(revision.cause)}`),
+    element("div", { class: "scroll" }, table(offset || found.next_offset !== null ? `Records ${count(offset + 1)}–${count(offset + found.records.length)}` : counted(found.records.length, "record"), columns, found.records)),
     element("p", {},
-      offset > 0 ? element("button", { type: "button", onclick: () => behind(place, summary, key, revision, Math.max(0, offset - limit)) }, "Earlier") : null,
-      found.next_offset !== null ? element("button", { type: "button", onclick: () => behind(place, summary, key, revision, found.next_offset) }, "More") : null,
+      offset > 0 ? element("button", { type: "button", onclick: () => showRecords(place, summary, key, revision, Math.max(0, offset - limit)) }, "Previous") : null,
+      found.next_offset !== null ? element("button", { type: "button", onclick: () => showRecords(place, summary, key, revision, found.next_offset) }, "Next") : null,
     ),
   );
 }

@@ -1,19 +1,19 @@
 // The trade summary: total buy, total sell and net to settle over the market's day.
-import { add, api, byId, clock, colour, complain, count, draw, element, empty, fill, follow, isZero, minus, options, readable, refreshing, same, table, zone } from "/static/tapeline.js";
+import { add, api, byId, clock, colour, complain, count, currencyPlaces, draw, element, empty, fill, follow, isZero, minus, money, options, readable, refreshing, same, table, zone, zoned } from "/static/tapeline.js";
 import { causeOf, closeOnEscape, explain, moved } from "/static/why.js";
 
 const SUMMARY = "trade_summary";
 const ALL = "all terminals";
 const MOST_NOTES = 20;
-// A window of several terminals is as uncertain as the most uncertain of them.
+// A window of several terminals has the least certain status of them.
 const STATUSES = ["restated", "open", "provisional", "final"];
 const SHAPES = { restated: "star", open: "circle-open", provisional: "circle", final: "circle" };
 const MARKS = { restated: "★ restated", open: "○ open", provisional: "◐ provisional", final: "● final" };
 const page = byId("content");
 const zones = JSON.parse(page.dataset.zones);
-const state = { pipeline: null, calendar: null, days: [], first: null, last: null };
+const state = { places: () => 2, pipeline: null, calendar: null, days: [], first: null, last: null };
 
-// With several markets, the calendar names each day's zone: a currency has the days of its own market.
+// With several markets the calendar has a zone for each day. A currency uses the days of its own market.
 const daysOf = (currency) => state.days.filter((one) => !one.zone || one.zone === (zones[currency] ?? Object.values(zones)[0]));
 
 const selected = () => ({
@@ -22,6 +22,8 @@ const selected = () => ({
   terminal: byId("terminal").value,
   mode: document.querySelector("[name=mode]:checked").value,
 });
+
+const places = () => state.places(selected().currency);
 
 async function windowsAt(asReported) {
   const { day, currency, terminal } = selected();
@@ -51,7 +53,7 @@ function traces(rows, mode, faint) {
     const hue = colour(name === "net" ? "due" : name);
     const common = {
       x, y: rows.map((row) => Number(row[mode][name])), name: faint ? `${words[name]}, now` : words[name],
-      customdata: rows.map((row) => [row.start, readable(row[mode][name]), row.status]),
+      customdata: rows.map((row) => [row.start, readable(row[mode][name], places()), row.status]),
       hovertemplate: "%{customdata[1]} (%{customdata[2]})", opacity: faint ? 0.35 : 1, showlegend: true,
     };
     if (mode === "windows" && name !== "net") {
@@ -68,7 +70,7 @@ function traces(rows, mode, faint) {
   });
 }
 
-// What moved a window after it was final: old and new value, and the cause, of its last revision.
+// What changed a window after it was final: old value, new value and cause of its last revision.
 async function noteRestated(rows) {
   const wanted = rows.filter((row) => row.status === "restated").slice(-MOST_NOTES);
   await Promise.all(wanted.map(async (row) => {
@@ -76,7 +78,7 @@ async function noteRestated(rows) {
     const last = revisions.at(-1);
     if (!last) return;
     const parts = ["total_buy", "total_sell"].filter((name) => !isZero(String(last.change[name])));
-    row.note = `restated, ${causeOf(last.cause)}: ${parts.map((name) => `${name.replace("total_", "")} ${moved(last, name)}`).join(", ")}`;
+    row.note = `restated, ${causeOf(last.cause)}: ${parts.map((name) => `${name.replace("total_", "")} ${moved(last, name, places())}`).join(", ")}`;
   }));
 }
 
@@ -85,7 +87,7 @@ function restatedMarks(rows, mode) {
   if (!marked.length) return [];
   return [{
     type: "scatter", mode: "markers", name: "restated", x: marked.map((row) => row.start), y: marked.map((row) => Number(row[mode].buy)),
-    customdata: marked.map((row) => [row.start, row.note ?? "restated: click for why", row.status]), hovertemplate: "%{customdata[1]}<extra></extra>",
+    customdata: marked.map((row) => [row.start, row.note ?? "restated: click to see why", row.status]), hovertemplate: "%{customdata[1]}<extra></extra>",
     marker: { symbol: "star", size: 16, color: colour("ink"), line: { color: colour("paper"), width: 1 } },
   }];
 }
@@ -93,20 +95,20 @@ function restatedMarks(rows, mode) {
 function showTable(now, then, mode) {
   const old = new Map((then ?? []).map((row) => [row.start, row]));
   const differs = (row, name) => then && (!old.has(row.start) || !same(row[mode][name], old.get(row.start)[mode][name]));
-  const cell = (row, name) => element("span", { class: differs(row, name) ? "differs" : "" }, readable(row[mode][name]) + (differs(row, name) ? " ≠" : ""));
+  const cell = (row, name) => element("span", { class: differs(row, name) ? "differs" : "" }, money(row[mode][name], places()), differs(row, name) ? " ≠" : "");
   const columns = [
     { title: "window", cell: (row) => element("button", { type: "button", class: "plain", onclick: () => open(row) }, clock(row.start)) },
     { title: "total buy", number: true, cell: (row) => cell(row, "buy") },
     { title: "total sell", number: true, cell: (row) => cell(row, "sell") },
     { title: "net to settle", number: true, cell: (row) => cell(row, "net") },
     ...(then ? ["buy", "sell", "net"].map((name) => ({
-      title: `${name}, reported then`, number: true, cell: (row) => (old.has(row.start) ? readable(old.get(row.start)[mode][name]) : "–"),
+      title: `${name}, as reported`, number: true, cell: (row) => (old.has(row.start) ? money(old.get(row.start)[mode][name], places()) : "–"),
     })) : []),
     { title: "trades", number: true, cell: (row) => count(row.trades) },
     { title: "status", class: "status", cell: (row) => element("span", { title: row.note }, MARKS[row.status]) },
   ];
   const words = mode === "running" ? "Running totals" : `Windows of ${width()}`;
-  fill(byId("twin"), table(`${words}, ${selected().currency}, times of ${zone()}${then ? "; ≠ differs from what was reported then" : ""}`, columns, now));
+  fill(byId("twin"), table(`${words}, ${selected().currency}, times in ${zone()}${then ? "; ≠ marks numbers that have changed since" : ""}`, columns, now));
 }
 
 function showFigures(rows) {
@@ -116,11 +118,11 @@ function showFigures(rows) {
   const figure = (words, value, name) => element("div", {}, element("dt", {}, words), element("dd", { class: name ?? "" }, value));
   fill(
     byId("figures"),
-    figure("total buy", readable(last.running.buy), "buy"),
-    figure("total sell", readable(last.running.sell), "sell"),
-    figure("net to settle (buy − sell)", readable(last.running.net), "due"),
-    figure("+ fees", readable(fees)),
-    figure("= due for the day's trades", readable(add(last.running.net, fees))),
+    figure("total buy", money(last.running.buy, places()), "buy"),
+    figure("total sell", money(last.running.sell, places()), "sell"),
+    figure("net to settle (buy − sell)", money(last.running.net, places()), "due"),
+    figure("+ fees", money(fees, places())),
+    figure("= due for this day's trades", money(add(last.running.net, fees), places())),
   );
 }
 
@@ -131,10 +133,10 @@ function keyOf(row) {
 
 function open(row) {
   const { currency, terminal } = selected();
-  explain(byId("why"), SUMMARY, keyOf(row), `${clock(row.start)}, ${terminal}, ${currency}`).catch(complain);
+  explain(byId("why"), SUMMARY, keyOf(row), `${clock(row.start)} ${zone()}, ${terminal}, ${currency}`, places()).catch(complain);
 }
 
-// How far each terminal's trades reach: by the last few batches, or more if one was quiet.
+// The time of each terminal's latest trade, from the last few batches, or more if a terminal was quiet.
 async function terminalClocks(batches) {
   const since = Math.max(0, state.pipeline.batch - batches + 1);
   const found = await api("read/trades", { group: "terminal", max: "traded_at", since_batch: since });
@@ -150,12 +152,12 @@ async function showBanner() {
   const leading = Math.max(...clocks.map(([, at]) => at));
   const slowest = Math.min(...clocks.map(([, at]) => at));
   const complete = new Date(Math.floor(slowest / milliseconds(width())) * milliseconds(width())).toISOString();
-  const behind = clocks.filter(([, at]) => leading - at >= 1000).map(([name, at]) => `${name.toLowerCase()} ${length(leading - at)} behind`);
-  banner.dataset.state = behind.length ? "" : "good";
-  banner.textContent = [`Complete up to ${clock(complete)}`, ...behind].join(", ");
+  const lagging = clocks.filter(([, at]) => leading - at >= 1000).map(([name, at]) => `${name.toLowerCase()} lags ${length(leading - at)}`);
+  banner.dataset.state = lagging.length ? "" : "good";
+  banner.textContent = [`Complete up to ${clock(complete)} ${zone()}`, ...lagging].join(", ");
 }
 
-// The window's length as it is declared, such as "15 minutes": it is a setting.
+// The length of a window as declared, such as "15 minutes".
 const width = () => state.pipeline?.summaries.find((one) => one.name === SUMMARY).width ?? "15 minutes";
 const UNITS = { millisecond: 1, second: 1000, minute: 60_000, hour: 3_600_000, day: 86_400_000, week: 604_800_000 };
 
@@ -169,9 +171,9 @@ function length(wait) {
   return seconds < 120 ? `${seconds} s` : seconds < 7200 ? `${Math.round(seconds / 60)} min` : `${Math.round(seconds / 3600)} h`;
 }
 
-// What the filters offer. True when the day that is shown has changed with it.
+// Fills the filters. Returns true if that changed the selected day.
 async function readChoices() {
-  state.pipeline = await api("pipeline");
+  [state.pipeline, state.places] = await Promise.all([api("pipeline"), currencyPlaces("currencies")]);
   const [days, used, currencies, terminals] = await Promise.all([
     state.calendar ?? api("read/market_days", { limit: 10000 }), api("values/running_totals/day"),
     api(`values/${SUMMARY}/currency`), api(`values/${SUMMARY}/terminal`),
@@ -192,11 +194,11 @@ async function readChoices() {
   return before !== byId("day").value;
 }
 
-// The slider runs from the first publication to the last one; its far end is now.
+// The slider goes from the first publication to the last; its right end is now.
 function moment() {
   if (!byId("then").checked) return null;
   const share = Number(byId("slider").value) / 1000;
-  // A millisecond more: publications have microseconds, and the moment of one includes it.
+  // One millisecond more: publication times have microseconds, and the range includes the publication itself.
   return new Date(state.first + Math.ceil((state.last - state.first) * share) + 1).toISOString();
 }
 
@@ -204,13 +206,13 @@ async function show() {
   const at = moment();
   page.dataset.zone = selected().day.zone ?? page.dataset.zone;
   byId("slider").disabled = !byId("then").checked;
-  byId("moment").textContent = at ? clock(at, true) : "now";
+  byId("moment").textContent = at ? zoned(at) : "now";
   const { mode } = selected();
   const [now, then] = await Promise.all([windowsAt(null), at ? windowsAt(at) : null]);
   const shown = then ?? now;
   await noteRestated(now);
   showTable(now, then, mode);
-  showFigures(now);
+  showFigures(shown);
   await draw(
     byId("chart"), [...traces(shown, mode, false), ...(then ? traces(now, mode, true) : []), ...restatedMarks(shown, mode)],
     { barmode: "group", xaxis: ticks(shown), yaxis: { title: { text: selected().currency }, tickformat: "~s" } },
@@ -218,12 +220,12 @@ async function show() {
   );
 }
 
-// The numbers first: what the filters offer changes rarely, and is read behind them.
+// Load the numbers first. The filters change rarely and are loaded after them.
 const refresh = refreshing(async () => {
   if (state.days.length) await show();
   const moved = await readChoices();
   if (!state.days.length) {
-    fill(byId("twin"), empty("No trades yet. Drop a file of trades into the landing folder, or run ", element("code", {}, "tapeline simulate"), "."));
+    fill(byId("twin"), empty("No trades yet. Put a file of trades into the landing folder, or run ", element("code", {}, "tapeline simulate"), "."));
     byId("banner").textContent = "No batch has been published yet.";
     return;
   }
@@ -231,7 +233,7 @@ const refresh = refreshing(async () => {
   await showBanner();
 });
 
-// Times are shown in the market's zone; the axis itself counts in UTC.
+// Labels show times in the market's zone; the axis itself is in UTC.
 function ticks(rows) {
   const every = Math.max(1, Math.ceil(rows.length / 10));
   const some = rows.filter((_, index) => index % every === 0);

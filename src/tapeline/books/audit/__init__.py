@@ -1,0 +1,73 @@
+"""The trial balance: proof, from the tables alone, that nothing is lost and nothing doubled.
+
+Each commits row says what its batch added to every table: how many rows, how much money, and a
+hash of the rows, chained to the row before. The audit adds up what the tables hold and compares,
+batch by batch. What balanced before is not looked at again, unless the audit is a full one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from tapeline.books import Books
+from tapeline.books.audit.checks import Check, equal
+from tapeline.books.audit.journals import check_journal
+from tapeline.books.audit.registers import check_register
+from tapeline.books.audit.scan import AuditScan
+from tapeline.books.audit.tapes import check_tape
+from tapeline.books.commits import CommitRow, read_commits
+from tapeline.store.duckdb import connect
+
+__all__ = ["Check", "audit"]
+
+
+def audit(books: Books, full: bool = False) -> list[Check]:
+    """Every equation, from where the last audit that balanced ended to the last published batch."""
+    since = 0 if full else _audited(books)
+    cut = books.cut()
+    rows = [r for r in read_commits(books.layout.commits, since) if r.batch <= cut.batch]
+    decided = [row for row in rows if row.decides]
+    commits = {row.batch: row.commit for row in decided if row.batch > since}
+    checks = [_chain(rows, since)]
+    with connect() as connection:
+        look = AuditScan(connection, books, commits, since)
+        for source in books.plan.pipeline.sources:
+            checks += check_tape(look, source)
+        for table in books.plan.tables:
+            checks += check_register(look, table)
+        for summary in books.plan.summaries:
+            checks += check_journal(look, summary)
+    if decided and all(check.balances for check in checks):
+        mark = {"batch": decided[-1].batch, "hash": decided[-1].hash}
+        books.layout.audited.write_text(json.dumps(mark))
+    return checks
+
+
+def _audited(books: Books) -> int:
+    """The batch through which the books were found to balance; the note is disposable."""
+    try:
+        mark = json.loads(books.layout.audited.read_text())
+        batch, link = int(mark["batch"]), str(mark["hash"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+    rows = read_commits(books.layout.commits, batch, batch)
+    return batch if any(row.decides and row.hash == link for row in rows) else 0
+
+
+def _chain(rows: list[CommitRow], since: int) -> Check:
+    """Each commits row's hash follows from its body and the row before; no number is missing."""
+    previous, number = "", since
+    wrong = None
+    published = {row.batch for row in rows if row.publishes}
+    for row in (row for row in rows if row.decides):
+        if row.batch == since:
+            previous = row.hash
+            continue
+        number += 1
+        link = hashlib.sha256(f"{previous}{row.body}".encode()).hexdigest()
+        if row.batch != number or row.hash != link or number not in published:
+            wrong = wrong or number
+            number = row.batch
+        previous = row.hash
+    return equal("commits: each row follows from the one before", wrong)

@@ -1,0 +1,46 @@
+"""The columns of what can be read, from the tables' logs: known before the first row is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from tapeline.books.exact import OVERFLOW
+from tapeline.books.reader import Books
+from tapeline.books.schemas import JOURNAL, UNREAD
+from tapeline.declare import Summary
+from tapeline.errors import OperationError
+
+
+def stored_shape(folder: Path) -> pa.Schema:
+    """The columns of a table as it is stored."""
+    try:
+        return pa.schema(DeltaTable(str(folder)).schema().to_arrow())
+    except TableNotFoundError:
+        raise OperationError(f"{folder} does not exist yet. Run the pipeline once.") from None
+
+
+def shape_of(books: Books, name: str) -> pa.Schema:
+    """The columns of a summary, table or reference as a reader sees them."""
+    plan, layout = books.plan.pipeline, books.layout
+    if name in plan.tables:
+        stored = stored_shape(layout.register(name))
+        return pa.schema([field for field in stored if field.name not in UNREAD])
+    if name in plan.references:
+        stored = stored_shape(layout.reference(name))
+        return pa.schema([field for field in stored if field.name != "_batch"])
+    summary = plan.summaries[name]
+    stored = stored_shape(layout.journal(name))
+    columns = [*summary.key, *measures(summary, stored), "_entries"]
+    status = [pa.field("_status", pa.string())] if summary.time is not None else []
+    overflow = pa.field(OVERFLOW, pa.bool_())
+    return pa.schema([*(stored.field(column) for column in columns), *status, overflow])
+
+
+def measures(summary: Summary, stored: pa.Schema) -> list[str]:
+    """The measures among a journal's columns."""
+    own = {name for name, _ in JOURNAL}
+    return [name for name in stored.names if name not in summary.key and name not in own]

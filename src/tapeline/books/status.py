@@ -1,0 +1,152 @@
+"""What a running process says of itself, as a small file that other processes read."""
+
+# ruff: noqa: RUF012 - pydantic copies defaults
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+
+from tapeline.books.stuck import Stuck
+from tapeline.store.document import Document, Number, Text
+from tapeline.store.files import replace_file
+
+if TYPE_CHECKING:
+    from tapeline.supervisor import Incident
+
+
+class Pause(Document):
+    """Who paused the flow, when and why."""
+
+    at: Text | None = None
+    who: Text = ""
+    note: Text = ""
+
+
+class Lag(Document):
+    """How far the books are behind: records, the age of the oldest, and time to catch up."""
+
+    lag_records: int = 0
+    lag_seconds: Number = 0.0
+    catch_up_seconds: Number | None = None  # None while the lag does not shrink
+
+
+class SourceStatus(Document):
+    """How far behind one source is, from its drop folder to the books."""
+
+    position: int = 0
+    lag_records: int = 0
+    lag_seconds: Number = 0.0
+    catch_up_seconds: Number | None = None
+    partitions: dict[Text, Lag] = {}  # of a topic
+    drop_files: int = 0
+    drop_bytes: int = 0
+    problem: Text | None = None
+
+
+class SinkStatus(Document):
+    """How far a sink has delivered."""
+
+    to: Text = ""
+    delivered_batch: int | None = None
+    lag_batches: int | None = None
+    messages: int = 0
+    problem: Text | None = None
+
+
+class IncidentStatus(Document):
+    """A part that is failing."""
+
+    part: Text = ""
+    since: Text = ""
+    attempts: int = 1
+    error: Text = ""
+    given_up: bool = False
+
+    @classmethod
+    def of(cls, incident: Incident) -> Self:
+        return cls(**incident.facts())
+
+
+class Status(Document):
+    """What a run says of itself."""
+
+    pipeline: Text = ""
+    pid: int | None = None
+    running: bool = False
+    paused: Pause | None = None
+    at: Text | None = None
+    batch: int = 0
+    published_at: Text | None = None
+    positions: dict[Text, int] = {}  # by source: the last tape batch that is in the books
+    started_at: Text | None = None
+    starts: int = 0
+    kills: int = 0
+    retries: int = 0
+    lag_records: int = 0
+    lag_seconds: Number = 0.0
+    sources: dict[Text, SourceStatus] = {}
+    sinks: dict[Text, SinkStatus] = {}
+    drop_files: int = 0
+    records_per_second: Number | None = None
+    batch_milliseconds: int | None = None
+    batch_limit_records: int | None = None
+    overruns: int = 0
+    problems: dict[Text, Text] = {}
+    incidents: list[IncidentStatus] = []
+    failure: Text | None = None
+    stuck: Stuck | None = None
+
+
+class OfProcess(Protocol):
+    """A status names the process that wrote it."""
+
+    @property
+    def pid(self) -> int | None: ...
+
+    @property
+    def running(self) -> bool: ...
+
+
+S = TypeVar("S", bound=Document)
+
+
+def read_status(path: Path) -> Status | None:
+    """The last status that was written, corrected for a process that is gone."""
+    found = read_document(path, Status)
+    return found and found.model_copy(update={"running": is_running(found)})
+
+
+def write_status(path: Path, status: Document) -> None:
+    """Replace a status file. On a full disk the process goes on without: it is disposable."""
+    with suppress(OSError):
+        replace_file(path, json.dumps(status.as_dict()).encode(), lasting=False)
+
+
+def read_document(path: Path, kind: type[S]) -> S | None:
+    """A status file as it was written; None if there is none, or none that can be read."""
+    try:
+        return kind.from_json(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def is_running(status: OfProcess) -> bool:
+    """Whether the process that wrote a status says that it runs, and is there."""
+    return status.running and status.pid is not None and _alive(status.pid)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        # One that nobody has waited for is dead all the same.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return True  # this system does not say

@@ -1,0 +1,272 @@
+"""Commands that plan, run, watch and show a pipeline."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table as RichTable
+
+from tapeline.books import Books
+from tapeline.books.pulls import read_pulls, words_of
+from tapeline.books.sizes import sizes_of
+from tapeline.books.status import Lag, Status, read_status
+from tapeline.books.stuck import words_of_stuck
+from tapeline.cli.commands import Commands
+from tapeline.cli.options import (
+    DEFAULT_TARGET,
+    AsJson,
+    Project,
+    Root,
+    Target,
+    books_of,
+    err,
+    load,
+    out,
+    print_json,
+)
+from tapeline.declare.duration import parse_duration
+from tapeline.operate.control import paused
+from tapeline.plan.graph import makes_key, view_inputs
+from tapeline.show import readable
+from tapeline.terminal import as_words, styled
+from tapeline.words import counted
+
+app = Commands()
+
+
+@app.command()
+def plan(
+    pipeline: Target = DEFAULT_TARGET,
+    check: Annotated[bool, typer.Option(help="Also analyse every step with Spark.")] = False,
+    project: Project = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Check a pipeline and show its steps. Reads no data."""
+    found, settings = load(pipeline, project, None)
+    if check:
+        from tapeline.books.references import rows_by_name
+        from tapeline.spark.compile import prepare
+        from tapeline.spark.session import build_session
+
+        rows = rows_by_name(found, settings.project)
+        prepare(build_session(settings), found, rows, settings).refuse_cuts()
+    steps = [
+        (kind, item.name, item.connector.path, str(item.where))
+        for kind, items in (
+            ("source", found.pipeline.sources),
+            ("reference", found.pipeline.references),
+        )
+        for item in items.values()
+    ]
+    steps += [
+        ("pull", one.name, f"{one.system.asks}, into {one.into}", str(one.where))
+        for one in found.pipeline.pulls.values()
+    ]
+    for step in (*found.tables, *found.summaries):
+        kind = "table" if step in found.tables else "summary"
+        steps.append((kind, step.name, ", ".join(i.name for i in step.inputs), str(step.where)))
+    steps += [
+        ("view", view.name, ", ".join(view_inputs(found.pipeline, view)), str(view.where))
+        for view in found.views
+    ]
+    steps += [
+        ("alert", alert.name, alert.reads, str(alert.where))
+        for alert in found.pipeline.alerts.values()
+    ]
+    steps += [
+        ("sink", sink.name, f"{sink.reads}, to {sink.connector.goes_to}", str(sink.where))
+        for sink in found.pipeline.sinks.values()
+    ]
+    if as_json:
+        names = ("kind", "name", "reads", "where")
+        print_json([dict(zip(names, step, strict=True)) for step in steps])
+        return
+    table = RichTable("kind", "name", "reads", "declared at", title=f"pipeline {found.name}")
+    for row in steps:
+        table.add_row(*map(readable, row))
+    out.print(table)
+    for step in found.tables if not check else ():
+        if makes_key(found.pipeline, step):
+            keys = readable(", ".join(step.key))
+            out.print(f"Step {step.name} computes its key ({keys}). Use --check to verify it.")
+    agreed = " Spark accepts every step." if check else ""
+    out.print(styled(f"Pipeline is valid.{agreed}", "green"))
+
+
+@app.command()
+def run(
+    pipeline: Target = DEFAULT_TARGET,
+    once: Annotated[
+        bool, typer.Option("--once", help="Process everything waiting, then exit.")
+    ] = False,
+    every: Annotated[
+        str, typer.Option(help="When to process a batch: 'asap', or an interval: '15 minutes'.")
+    ] = "asap",
+    seconds: Annotated[
+        float | None, typer.Option(help="Exit after this many seconds (default: never).")
+    ] = None,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a pipeline until Ctrl-C, or once with --once."""
+    from tapeline.operate.runner import Runner
+
+    interval = None if every == "asap" else parse_duration(every)
+    found, settings = load(pipeline, project, root)
+    if not as_json:
+        err.print("Starting Spark for", styled(found.name, "bold"), "...")
+    with Runner(found, settings) as runner:
+        signal.signal(signal.SIGTERM, lambda *_: runner.stop())
+        if once:
+            done = runner.run_once()
+            facts = {
+                "batches": len(done),
+                "records": sum(p.records for p in done),
+                "batch": runner.flow.published_batch,
+                "stopped": runner.stopping,
+            }
+        else:
+            if not as_json:
+                err.print("Running. Press Ctrl-C to stop; 'tapeline status' shows progress.")
+            try:
+                runner.run(interval, seconds)
+            except KeyboardInterrupt:
+                runner.stop()
+            facts = {"batch": runner.flow.published_batch}
+            if runner.failure is not None:
+                raise runner.failure
+    if as_json:
+        print_json(facts)
+    elif once:
+        if facts["stopped"]:
+            out.print("Stopped before everything was processed. The next run continues.")
+        out.print(f"{counted(facts['records'], 'record')} in {counted(facts['batches'], 'batch')}. "
+                  f"Last batch: {facts['batch']}.")  # fmt: skip
+
+
+@app.command()
+def status(
+    pipeline: Target = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show position, lag, rate and batch times of a pipeline."""
+    books = books_of(pipeline, project, root)
+    cut = books.cut()
+    found = read_status(books.layout.status) or Status(running=False, batch=cut.batch)
+    pause = paused(books.layout)  # known at once, before the flow takes notice
+    more = {
+        "paused": pause.as_dict() if pause else None,
+        "bytes": sizes_of(books.layout, datetime.now(UTC)),
+    }
+    pulling = read_pulls(books.layout)
+    totals = cut.commit.totals
+    if as_json:
+        pulls = {"pulling": pulling.as_dict()} if pulling.pulls else {}
+        of_tables = {name: counts.as_dict() for name, counts in totals.items()}
+        print_json({**found.as_dict(), **more, **pulls, "totals": of_tables})
+        return
+    table = RichTable("what", "value", title=f"pipeline {books.plan.name}", show_header=False)
+    for key, value in {**_in_table(found), **more}.items():
+        if value not in (None, {}, []):
+            words = str(value) if key == "pid" else as_words(value)
+            table.add_row(key.replace("_", " "), words)
+    out.print(table)
+    if found.stuck:
+        words = readable(f"The flow {words_of_stuck(found.stuck)}")
+        out.print(styled(words, "red"), soft_wrap=True)
+    for name, source in found.sources.items():
+        for partition, lag in source.partitions.items():
+            out.print(f"{readable(name)} {readable(partition)}: {_lag_words(lag)}", highlight=False)
+    for pull in pulling.pulls:
+        words = words_of(pull, pulling.running)
+        out.print(readable(f"pull {pull.pull}: {words}"), highlight=False, soft_wrap=True)
+    for name, counts in totals.items():
+        if counts.verdicts:
+            words = ", ".join(f"{k} {v:,}" for k, v in sorted(counts.verdicts.items()))
+            out.print(f"{name}: {words}")
+
+
+def _in_table(status: Status) -> dict[str, Any]:
+    """What is shown in the table of a status; the rest has lines of its own."""
+    apart: Any = {"pipeline": True, "stuck": True, "sources": {"__all__": {"partitions"}}}
+    return status.model_dump(exclude_unset=True, exclude=apart)
+
+
+def _lag_words(lag: Lag) -> str:
+    if not lag.lag_records:
+        return "no lag"
+    soon = lag.catch_up_seconds
+    when = f"caught up in about {soon:,.0f} s" if soon is not None else "not catching up"
+    return f"lag {lag.lag_records:,} messages, oldest {lag.lag_seconds:,.1f} s; {when}"
+
+
+@app.command()
+def doctor(
+    pipeline: Target = DEFAULT_TARGET,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the machine and the books.
+
+    Each problem comes with a fix. Exits with 3 if something is broken.
+    """
+    from tapeline.operate.doctor import examine
+
+    found, settings = load(pipeline, project, root)
+    books = Books(found, settings.home(found.name))
+    findings = examine(books, settings, datetime.now(UTC))
+    if as_json:
+        print_json([finding.facts() for finding in findings])
+    else:
+        table = RichTable("", "check", "found", "fix", title=f"pipeline {found.name}")
+        colours = {"ok": "green", "warning": "yellow", "error": "red"}
+        for one in findings:
+            cells = map(readable, (one.what, one.words, one.remedy))
+            table.add_row(styled(one.state, colours[one.state]), *cells)
+        out.print(table)
+    if any(finding.state == "error" for finding in findings):
+        raise typer.Exit(3)
+
+
+@app.command()
+def serve(
+    pipeline: Target = DEFAULT_TARGET,
+    address: Annotated[
+        str | None,
+        typer.Option(help="Address to listen on; needs a token unless loopback."),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port to listen on; 0 means any free port.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token; created if it does not exist.")
+    ] = None,
+    project: Project = Path(),
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve live pages and an API until Ctrl-C. Needs no Spark."""
+    from tapeline.serve.app import Server
+
+    found, settings = load(pipeline, project, root)
+    chosen = replace(
+        settings.serve,
+        address=address or settings.serve.address,
+        port=settings.serve.port if port is None else port,
+        token_file=str(token_file) if token_file else settings.serve.token_file,
+    )
+    server = Server(Books(found, settings.home(found.name)), chosen, settings.project)
+    if as_json:
+        print_json({"address": server.address})
+    else:
+        out.print(styled(server.address, "bold"), f"serves {found.name}. Press Ctrl-C to stop.")
+    server.run()

@@ -1,0 +1,61 @@
+"""The backlog: what is on the tapes and not in the books, and the cut that a batch takes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from tapeline.books.tape import Tape, TapeBatch
+
+TapeRanges = dict[str, list[TapeBatch]]
+
+
+class Backlog:
+    """The tape batches behind the flow's position, by source; other threads add to them."""
+
+    def __init__(self, tapes: Mapping[str, Tape], position: Mapping[str, int]) -> None:
+        self._tapes = tapes
+        self.position: dict[str, int] = {**dict.fromkeys(tapes, 0), **position}
+        self._pending = {name: tape.since(self.position[name]) for name, tape in tapes.items()}
+
+    def add(self, source: str, batch: TapeBatch) -> None:
+        """One that is known already is not taken twice."""
+        pending = self._pending[source]
+        if batch.number > (pending[-1].number if pending else self.position[source]):
+            pending.append(batch)
+
+    @property
+    def records(self) -> int:
+        return sum(b.records for batches in self._pending.values() for b in list(batches))
+
+    def of(self, source: str) -> tuple[int, datetime | None]:
+        """How many records of a source wait, and when the oldest came on the tape."""
+        batches = list(self._pending[source])
+        return sum(b.records for b in batches), batches[0].at if batches else None
+
+    def booked(self, source: str) -> int:
+        """The last delivery of a source that is in the books, and all before it."""
+        batches = list(self._pending[source])
+        return batches[0].first_delivery - 1 if batches else self._tapes[source].last_delivery
+
+    def cut(self, most_records: int, most_bytes: int, behind: TapeRanges) -> TapeRanges:
+        """Whole tape batches up to the limits, at least one, behind those of another cut."""
+        cut: TapeRanges = {}
+        records, size = 0, 0
+        for source, pending in self._pending.items():
+            for batch in list(pending)[len(behind.get(source, ())) :]:
+                records, size = records + batch.records, size + batch.bytes
+                if cut and (records > most_records or size > most_bytes):
+                    return cut
+                cut.setdefault(source, []).append(batch)
+        return cut
+
+    def take(self, cut: TapeRanges) -> None:
+        """A cut is in the books: the position moves behind it."""
+        for source, batches in cut.items():
+            self.position[source] = batches[-1].number
+            del self._pending[source][: len(batches)]
+
+
+def records_of(cut: TapeRanges) -> int:
+    return sum(batch.records for batches in cut.values() for batch in batches)

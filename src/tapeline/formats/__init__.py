@@ -1,0 +1,1 @@
+"""What records look like: one module per format splits files, decodes records or encodes rows."""

@@ -1,0 +1,58 @@
+"""Parquet: files whose rows become JSON lines on the tape; rows of a batch as a Parquet file."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tapeline.books.exact import widest
+from tapeline.declare.format import Format, RecordFile, Row
+from tapeline.formats.parquet_rows import json_rows
+
+MAGIC = b"PAR1"
+
+
+@dataclass(frozen=True)
+class Parquet(Format):
+    """Parquet files."""
+
+    name = "parquet"
+    reads = ("file",)
+    writes = ("file",)
+
+    def split(self, file: RecordFile) -> Iterator[Sequence[bytes]]:
+        with file.open() as opened:
+            if opened.read(len(MAGIC)) != MAGIC:
+                raise ValueError("it is not a Parquet file, which the source was declared to hold")
+            try:
+                yield from json_rows(cast(io.RawIOBase, opened), file.limits)
+            except (pa.ArrowException, ValueError, OSError) as error:
+                raise ValueError(f"its Parquet is not sound: {error}") from None
+
+    def encode_file(self, rows: Sequence[Row], schema: pa.Schema) -> bytes:
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        columns = {
+            name: _column([row.get(name) for row in rows], _type(schema, name)) for name in names
+        }
+        out = io.BytesIO()
+        pq.write_table(pa.table(columns), out)
+        return out.getvalue()
+
+
+def _type(schema: pa.Schema, name: str) -> pa.DataType | None:
+    return schema.field(name).type if name in schema.names else None
+
+
+def _column(values: list[Any], kind: pa.DataType | None) -> pa.Array:
+    """Values in their own type, or in a wider one if a number of this batch outgrew it."""
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, OverflowError):
+        if kind is None:
+            raise
+        return pa.array(values, widest(kind))

@@ -1,0 +1,1 @@
+"""From outside to the tape: files of a drop folder, messages of topics, and pulls."""

@@ -1,0 +1,69 @@
+"""Checks of the folders and topics that data comes from and goes to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import reduce
+from operator import and_
+from pathlib import Path
+from shlex import quote
+
+from tapeline.books import Books
+from tapeline.connect import Kafka
+from tapeline.errors import TapelineError
+from tapeline.intake.kafka.cluster import find_partitions
+from tapeline.operate.doctor.finding import Finding
+from tapeline.settings import Settings
+from tapeline.words import counted
+
+
+def places(books: Books, settings: Settings) -> Iterator[Finding]:
+    home = books.layout.home
+    place = next(p for p in (home, *home.parents) if p.exists())
+    if os.access(place, os.W_OK | os.X_OK):
+        yield Finding("books", "ok", f"{home} is writable")
+    else:
+        yield Finding("books", "error", f"{place} is not writable",
+                      "Give this user write access, or choose another root.")  # fmt: skip
+    yield from _privacy(home)
+    for name, sink in books.plan.pipeline.sinks.items():
+        if isinstance(sink.connector, Kafka):
+            yield _topics(f"topic of sink {name}", sink.connector, settings)
+    for name, source in books.plan.pipeline.sources.items():
+        if isinstance(source.connector, Kafka):
+            yield _topics(f"source {name}", source.connector, settings)
+            continue
+        drop = settings.within(source.connector.path)
+        if not drop.exists():
+            yield Finding(f"source {name}", "warning", f"{drop} does not exist yet",
+                          "The pipeline creates it when it starts.")  # fmt: skip
+        elif os.access(drop, os.R_OK | os.W_OK | os.X_OK):
+            yield Finding(f"source {name}", "ok", f"{drop} is readable and writable")
+        else:
+            yield Finding(f"source {name}", "error", f"{drop} is not readable and writable",
+                          "Give this user read and write access.")  # fmt: skip
+
+
+def _privacy(home: Path) -> Iterator[Finding]:
+    """Whether other users of this machine can look into the books, or hold their locks."""
+    if not home.exists():
+        return
+    # Who cannot pass a folder above cannot read what is below, whatever its own mode says.
+    passed = reduce(and_, (folder.stat().st_mode for folder in home.parents), 0o077)
+    open_to = home.stat().st_mode & 0o055
+    who = [name for name, bit in (("its group", 0o010), ("all other users", 0o001))
+           if passed & bit and open_to & (bit * 5)]  # fmt: skip
+    if who:
+        yield Finding("privacy", "warning", f"{' and '.join(who)} can read {home}",
+                      f"Unless you want that, run: chmod 700 {quote(str(home))}")  # fmt: skip
+    else:
+        yield Finding("privacy", "ok", "only this user can read the books")
+
+
+def _topics(what: str, kafka: Kafka, settings: Settings) -> Finding:
+    try:
+        found = find_partitions(kafka, settings.kafka)
+    except TapelineError as error:
+        return Finding(what, "error", str(error), "See the message.")
+    return Finding(what, "ok", f"{kafka.path}: {counted(len(found), 'partition')}")

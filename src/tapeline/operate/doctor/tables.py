@@ -1,0 +1,104 @@
+"""Checks of the books: complete tables, matching positions and numbers that fit their types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from tapeline.books import Books
+from tapeline.books.commits import read_commits
+from tapeline.declare import Summary
+from tapeline.errors import OperationError
+from tapeline.operate.doctor.finding import Finding
+from tapeline.plan.graph import view_inputs
+from tapeline.store.delta import refuse_empty_log
+from tapeline.store.duckdb import connect, newest_batch, quoted
+
+
+def tables(books: Books) -> Iterator[Finding]:
+    home = books.layout.home
+    folders = sorted(log.parent for log in home.rglob("_delta_log")) if home.exists() else []
+    wrong = [(folder, words) for folder in folders if (words := _damage(folder))]
+    for folder, words in wrong:
+        yield Finding(f"table {folder.relative_to(home)}", "error", words,
+                      "See 'What to do on each error' in docs/operate.md.")  # fmt: skip
+    if folders and not wrong:
+        yield Finding("tables", "ok", f"{len(folders)} tables: all logs and files are complete")
+
+
+def _damage(folder: Path) -> str:
+    """What is wrong with a table's log or files, from the log alone."""
+    try:
+        refuse_empty_log(folder)
+        adds: Any = pa.table(DeltaTable(str(folder)).get_add_actions(flatten=True))
+    except OperationError as error:
+        return str(error)
+    except (DeltaError, OSError) as error:
+        return f"its Delta log cannot be read: {error}"
+    for name, size in zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True):
+        path = folder / name
+        if not path.exists():
+            return f"file {name} is missing"
+        if path.stat().st_size != size:
+            return f"file {name} has {path.stat().st_size:,} bytes, not {size:,}"
+    return ""
+
+
+def positions(books: Books) -> Iterator[Finding]:
+    cut = books.cut()
+    if not cut.batch:
+        yield Finding("positions", "ok", "no batch has been published yet")
+        return
+    rows = read_commits(books.layout.commits, cut.batch)
+    open_batches = {r.batch for r in rows if r.decides} - {r.batch for r in rows if r.publishes}
+    if open_batches:
+        words = f"batch {max(open_batches)} is decided but not published yet"
+        remedy = "Nothing: a running pipeline finishes it, and so does the next start."
+        yield Finding("positions", "warning", words, remedy)
+    for source, position in cut.commit.positions.items():
+        last = newest_batch(books.layout.tape_batches(source))
+        words = f"tape batch {position.last} of {last} is processed"
+        if position.last > last:
+            yield Finding(f"tape {source}", "error", words, "Restore the tape from a backup.")
+        else:
+            yield Finding(f"tape {source}", "ok", words)
+
+
+def numbers(books: Books) -> Iterator[Finding]:
+    """Numbers of summaries that outgrew the types of their columns."""
+    for summary in books.plan.summaries:
+        try:
+            words = _outgrown(books, summary)
+        except (OperationError, DeltaError, duckdb.Error, OSError):
+            continue  # a table that cannot be read is a finding of its own
+        if words:
+            readers = [v.name for v in books.plan.views
+                       if summary.name in view_inputs(books.plan.pipeline, v)]  # fmt: skip
+            apart = f" The views {', '.join(readers)} leave out these rows." if readers else ""
+            yield Finding(
+                f"summary {summary.name}", "warning", words,
+                "Reports, pages and the API show these numbers in full; SQL shows NULL and sets "
+                f"_overflow.{apart} To fix it, cast this measure to a type with more digits and "
+                "start new books.",
+            )  # fmt: skip
+
+
+def _outgrown(books: Books, summary: Summary) -> str:
+    """Which numbers do not fit their types any more."""
+    with connect() as connection:
+        if not books.open(connection, summary.name, books.cut()):
+            return ""
+        name, key = quoted(summary.name), ", ".join(map(quoted, summary.key))
+        where = f"from {name} where _overflow"
+        ((count,),) = connection.execute(f"select count(*) {where}").fetchall()
+        first = connection.execute(f"select {key} {where} order by {key} limit 1").fetchall()
+    if not count:
+        return ""
+    some = ", ".join(map(str, first[0]))
+    return f"{count:,} of its rows have a number too large for its type, the first for {some}"

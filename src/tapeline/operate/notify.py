@@ -1,0 +1,95 @@
+"""Notifications: a command or a webhook of the user's choice, retried until it succeeds."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import threading
+import urllib.request
+from collections import deque
+from typing import Any
+
+from tapeline.errors import DeclarationError
+from tapeline.settings import NotifySettings
+
+COMMAND_SECONDS = 30.0
+WEBHOOK_SECONDS = 10.0
+MAX_WAIT_SECONDS = 60.0
+MOST_KEPT = 1_000  # then the oldest message is dropped
+
+
+class Notifier:
+    """Sends messages in order, on its own thread; batches never wait for it."""
+
+    def __init__(self, settings: NotifySettings) -> None:
+        self._command = shlex.split(settings.command)
+        self._webhook = settings.webhook
+        if self._webhook and not self._webhook.startswith(("http://", "https://")):
+            raise DeclarationError("notify.webhook must start with http:// or https://.")
+        self._waiting: deque[dict[str, Any]] = deque(maxlen=MOST_KEPT)
+        self._something = threading.Condition()
+        self._stop = False
+        self.problem: str | None = None
+        self._thread: threading.Thread | None = None
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Queue a message until it is sent; does nothing if no notification is set up."""
+        if not self._command and not self._webhook:
+            return
+        with self._something:
+            self._waiting.append(message)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="notify", daemon=True)
+                self._thread.start()
+            self._something.notify()
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Send waiting messages, for at most a few seconds."""
+        with self._something:
+            self._stop = True
+            self._something.notify()
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _work(self) -> None:
+        attempts = 0
+        while True:
+            with self._something:
+                while not self._waiting and not self._stop:
+                    self._something.wait()
+                if not self._waiting:
+                    return
+                message = self._waiting[0]
+            try:
+                self._deliver(message)
+            except Exception as error:  # noqa: BLE001 - a broken channel must not end the thread
+                # The address may contain a secret: name only the type of the error.
+                self.problem = f"notification not sent: {type(error).__name__}"
+                attempts += 1
+                with self._something:
+                    if self._stop:
+                        return
+                    self._something.wait(min(MAX_WAIT_SECONDS, 2.0 ** (attempts - 1)))
+                continue
+            attempts, self.problem = 0, None
+            with self._something:
+                self._waiting.popleft()
+
+    def _deliver(self, message: dict[str, Any]) -> None:
+        text = json.dumps(message).encode()
+        if self._command:
+            subprocess.run(
+                self._command,
+                input=text,
+                timeout=COMMAND_SECONDS,
+                check=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        if self._webhook:
+            request = urllib.request.Request(
+                self._webhook, text, {"Content-Type": "application/json"}
+            )
+            with urllib.request.urlopen(request, timeout=WEBHOOK_SECONDS):
+                pass

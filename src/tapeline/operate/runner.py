@@ -1,0 +1,307 @@
+"""A running pipeline: intake, ingest and flow together, until told to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tapeline.books import Layout
+from tapeline.books.status import IncidentStatus
+from tapeline.books.tape import Tape, TapeBatch
+from tapeline.deliver import SinkWorkers
+from tapeline.errors import TapelineError
+from tapeline.flow.flow import Flow, Published
+from tapeline.intake.loop import IntakeLoop
+from tapeline.operate.control import paused, refuse_paused
+from tapeline.operate.maintenance import Maintenance
+from tapeline.operate.run_log import RunLog
+from tapeline.operate.schedule import Ticks
+from tapeline.operate.snapshot import answer_all
+from tapeline.plan import Plan
+from tapeline.settings import Settings
+from tapeline.spark.compile import compiler
+from tapeline.spark.ingest import Ingest
+from tapeline.spark.queries import Queries, Then, part_of
+from tapeline.spark.session import build_session
+from tapeline.store.housekeeping import kept_for
+from tapeline.store.lock import WriterLock
+from tapeline.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAUSE_SECONDS = 0.05
+FLOW = "the flow"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Runner:
+    """Everything one process holds while it runs a pipeline. Use it as a context manager."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        settings: Settings,
+        clock: Callable[[], datetime] = now,
+        session: SparkSession | None = None,
+    ) -> None:
+        self.plan = plan
+        self.settings = settings
+        self._clock = clock
+        self.layout = Layout(settings.home(plan.name))
+        self._keep_archive = kept_for(settings.housekeeping.keep_archive)
+        self._lock = WriterLock(self.layout.home)
+        self._stop = threading.Event()
+        self._working = threading.RLock()
+        self._given_session = session
+        self._failed: TapelineError | None = None
+        try:
+            self._open(session or build_session(settings, plan.name))
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _open(self, session: SparkSession) -> None:
+        self.session = session
+        self._lock.enter_jvm(session)
+        sources = self.plan.pipeline.sources
+        self.tapes = {name: Tape(self.layout, name, self._clock) for name in sources}
+        steps = compiler(session, self.plan, self.settings)
+        self.flow = Flow(steps, self.plan, self.settings, self.tapes, self._clock)
+        self.flow.warm()
+        self.ingests = {
+            name: Ingest(
+                session,
+                tape,
+                self.layout.intake(name) / "accepted",
+                self.layout.checkpoint(name),
+                self.settings,
+                self.flow.room,
+            )
+            for name, tape in self.tapes.items()
+        }
+        self._upkeep = Maintenance(self.flow, self._keep_archive, self._clock)
+        self._reports = RunLog(self.layout, self.settings, self._clock)
+        self.supervisor = Supervisor(
+            self.plan.name, self.settings.supervise, self._reports.tell, self._clock
+        )
+        self.taking = IntakeLoop(
+            self.plan, self.settings, self.flow, self.supervisor, self._reports.status, self._clock
+        )
+        self.delivering = SinkWorkers(
+            self.plan, self.settings, self.supervisor, lambda: self.flow.published_batch
+        )
+        self._reports.started(self.plan.name, self.flow.published_batch)
+        for words in self.flow.steps.cuts:  # of books older than this check; new ones are refused
+            self._reports.log.say("digits_cut", words=words)
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+        self.flow.close()
+        self.taking.close()
+        self.delivering.close()
+        self._reports.close(self.flow.published_batch)
+        self._lock.release()
+        if self._given_session is None:
+            self.session.stop()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether somebody asked for the end."""
+        return self._stop.is_set()
+
+    @property
+    def failure(self) -> TapelineError | None:
+        """What keeps the flow from advancing."""
+        return self._failed or self.supervisor.failure(FLOW)
+
+    @failure.setter
+    def failure(self, error: TapelineError | None) -> None:
+        self._failed = error
+
+    def run_once(self) -> list[Published]:
+        """Take what is there, work it off, and end: for an outside scheduler."""
+        refuse_paused(self.layout)
+        done: list[Published] = []
+        taking = threading.Thread(target=self.taking.take_all, args=(self._stop,), daemon=True)
+        taking.start()
+        queries = self._queries(lambda name: partial(self.flow.offer, name))
+        try:
+            queries.start()
+            while not self._stop.is_set() and (taking.is_alive() or self._on_the_way()):
+                answer_all(self.layout, self._still)
+                queries.refuse_ended()
+                if not self.flow.waiting:
+                    time.sleep(PAUSE_SECONDS)
+                with self._reports.noting_failure(self.flow):
+                    done += self._advance()
+        finally:
+            asked = self._stop.is_set()
+            self._stop.set()
+            taking.join()
+            queries.stop()
+            if not asked:
+                self._stop.clear()
+            self.taking.settle()
+            self._say(running=False)
+        try:
+            self.delivering.finish(self._stop)
+        finally:
+            self._say(running=False)
+        if self.taking.failure is not None:
+            raise self.taking.failure
+        return done
+
+    def _on_the_way(self) -> bool:
+        """Whether anything accepted has not been published."""
+        # In this order: what leaves one place meanwhile is seen in the next.
+        return (
+            self.taking.ahead()
+            or any(
+                t.last_batch > self.flow.backlog.position[name] for name, t in self.tapes.items()
+            )
+            or bool(self.flow.waiting)
+        )
+
+    def run(self, every: timedelta | None = None, seconds: float | None = None) -> None:
+        """Run until stopped; the flow advances with the tape, or by aligned ticks."""
+        intake = threading.Thread(target=self.taking.go_on, args=(self._stop,), daemon=True)
+        intake.start()
+        self.delivering.start()
+        deadline = time.monotonic() + seconds if seconds else None
+        ticks = Ticks.starting(every, self._clock()) if every else None
+        queries = self._queries(lambda name: self._on_tape(name, ticks is None))
+        try:
+            if ticks is None:
+                # What a killed process was at work on comes first, before Spark starts the queries.
+                self._guarded_advance(limit=1)
+            queries.start()
+            if ticks is None:
+                self._guarded_advance()
+            while not self._stop.is_set() and (deadline is None or time.monotonic() < deadline):
+                self._turn(queries, ticks)
+                self._stop.wait(PAUSE_SECONDS)
+        finally:
+            self._stop.set()
+            intake.join()
+            # Between batches: stopping a query interrupts the Spark jobs of the one at work.
+            with self._working:
+                queries.stop()
+            self.delivering.end()
+            self.taking.settle()
+            self._say(running=False)
+        if self.taking.failure is not None:
+            raise self.taking.failure
+
+    def _queries(self, then: Callable[[str], Then]) -> Queries:
+        every = self.settings.housekeeping.roll_checkpoint_every_batches
+        return Queries(self.ingests, self.supervisor, every, then)
+
+    def _turn(self, queries: Queries, ticks: Ticks | None) -> None:
+        queries.look_after()
+        if ticks is not None and ticks.due(self._clock()):
+            self._guarded_advance()
+            ticks.done(self._clock())
+            self._reports.status.overruns = ticks.overruns
+        else:
+            self._between(ticks is None and (self.failure is not None or bool(self.flow.waiting)))
+        answer_all(self.layout, self._still)
+        self._say()
+
+    def _between(self, due: bool) -> None:
+        """Between batches: what is due is done, or it is seen that somebody paused or resumed.
+
+        Due is a failed batch, acts of operators, all that came during a pause.
+        """
+        if self._working.acquire(blocking=False):
+            try:
+                if due:
+                    self._guarded_advance()
+                else:
+                    self._rests()
+            finally:
+                self._working.release()
+
+    def _on_tape(self, name: str, asap: bool) -> Then:
+        def then(batch: TapeBatch) -> None:
+            with self._working:
+                self.supervisor.works(part_of(name))
+                self.flow.offer(name, batch)
+                self.taking.settle(name)
+                if asap and not self._stop.is_set():
+                    self._guarded_advance()
+
+        return then
+
+    def _guarded_advance(self, limit: int | None = None) -> None:
+        """Advance; a flow that fails is tried again later and never stops ingest."""
+        with self._working:
+            if self._rests() or not self.supervisor.may_try(FLOW):
+                return
+            try:
+                with self._reports.noting_failure(self.flow):
+                    self._advance(limit)
+                self.supervisor.works(FLOW)
+            except Exception as error:  # noqa: BLE001 - whatever stops the flow must not stop ingest
+                self.supervisor.failed(FLOW, error, self.flow.at_work)
+                self._say()
+
+    def _advance(self, limit: int | None = None) -> list[Published]:
+        done: list[Published] = []
+        while self.flow.waiting and not self._stop.is_set() and len(done) != limit:
+            published = self.flow.advance(limit=1)
+            if not published:
+                break
+            done += published
+            self._reports.note(published[0])
+            if self._rests():
+                break
+            self._upkeep.after(self.flow.published_batch)
+            self._say()
+        return done
+
+    def _rests(self) -> bool:
+        """Whether somebody has paused the flow."""
+        pause = paused(self.layout)
+        self._reports.note_pause(pause)
+        return pause is not None
+
+    @contextmanager
+    def _still(self) -> Iterator[None]:
+        """Between two batches, with nothing written meanwhile: intake, tapes and books."""
+        with ExitStack() as held:
+            held.enter_context(self._working)
+            held.enter_context(self.taking.still())
+            for tape in self.tapes.values():
+                held.enter_context(tape.still())
+            yield
+            self._reports.log.say("picture", batch=self.flow.published_batch)
+
+    def _say(self, running: bool = True) -> None:
+        status = self._reports.status
+        status.ahead = {name: tape.ahead()[1:] for name, tape in self.tapes.items()}
+        status.partitions = self.taking.lag(self._clock())
+        status.sinks = self.delivering.status()
+        status.retries = self.supervisor.retries
+        status.incidents = [IncidentStatus.of(one) for one in self.supervisor.incidents.values()]
+        self._reports.write(self.flow, self.failure, running)

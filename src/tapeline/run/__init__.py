@@ -1,1 +1,0 @@
-"""Making it happen: session, intake, ingest, flow."""

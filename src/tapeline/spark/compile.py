@@ -1,0 +1,202 @@
+"""The steps of a pipeline, analysed by Spark on empty inputs and prepared to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tapeline.books.places import ROW_POSITION
+from tapeline.books.schemas import POSITION
+from tapeline.declare import Step, Summary, Table
+from tapeline.errors import DeclarationError
+from tapeline.flow.steps import Compile, Steps, SummaryStep, TableStep
+from tapeline.formats.decoding import translator
+from tapeline.plan import Plan
+from tapeline.plan.fingerprint import of_summary, of_table
+from tapeline.plan.graph import makes_key
+from tapeline.settings import Settings
+from tapeline.spark.decode import decode, leaf_of
+from tapeline.spark.expectations import mark_broken
+from tapeline.spark.plan_rules import PlanShape, inspect_plan
+from tapeline.spark.prepared import Prepared
+from tapeline.spark.shares import split_aggregation
+from tapeline.spark.step_keys import identified, unidentified
+
+JUDGED = ("_quarantine", "_drop", "_fail", "_warn")
+
+
+def compiler(session: SparkSession, plan: Plan, settings: Settings) -> Compile:
+    """What makes the steps of a plan ready to run on this session."""
+    return lambda references: prepare(session, plan, references, settings)
+
+
+def prepare(
+    session: SparkSession,
+    plan: Plan,
+    references: Mapping[str, pa.Table],
+    settings: Settings | None = None,
+) -> Steps:
+    """Analyse and plan every step on empty inputs; what is wrong is refused here.
+
+    To run them over records of every format it takes the settings, too.
+    """
+    steps = analysed(session, plan, references)
+    if settings is None:
+        return steps
+    return replace(steps, tables=tuple(_translated(s, plan, settings) for s in steps.tables))
+
+
+def analysed(session: SparkSession, plan: Plan, references: Mapping[str, pa.Table]) -> Steps:
+    """What Spark makes of every step; it depends on the plan and the references alone."""
+    snapshots = {
+        name: F.broadcast(session.createDataFrame(rows)) for name, rows in references.items()
+    }
+    tables: dict[str, TableStep] = {}
+    for table in plan.tables:
+        tables[table.name] = _prepare_table(session, plan, table, snapshots, tables)
+    summaries = [
+        _prepare_summary(session, summary, snapshots, tables[summary.stream])
+        for summary in _on_tables(plan)
+    ]
+    return Steps(tuple(tables.values()), tuple(summaries))
+
+
+def _translated(step: TableStep, plan: Plan, settings: Settings) -> TableStep:
+    source = plan.pipeline.sources.get(step.table.stream)
+    if source is None:
+        return step
+    return replace(step, translate=translator(source.connector.decoder(settings, plan.name)))
+
+
+def _on_tables(plan: Plan) -> tuple[Summary, ...]:
+    for summary in plan.summaries:
+        if summary.stream not in plan.pipeline.tables:
+            raise DeclarationError(
+                f"{summary.where}: {summary.name}() reads the source '{summary.stream}'. A summary "
+                "reads a table: declare a table that reads this source."
+            )
+    return plan.summaries
+
+
+def _prepare_table(
+    session: SparkSession,
+    plan: Plan,
+    table: Table,
+    snapshots: Mapping[str, DataFrame],
+    done: Mapping[str, TableStep],
+) -> TableStep:
+    source = plan.pipeline.sources.get(table.stream)
+    schema = leaf_of(source.connector.records) if source else done[table.stream].leaf_schema
+    made = makes_key(plan.pipeline, table)
+    entering = unidentified(table) if made else table
+    shape: list[PlanShape] = []
+
+    def build(leaf: DataFrame) -> DataFrame:
+        stream = decode(leaf, source.connector.records, entering) if source else leaf
+        result = _call(table, stream, snapshots)
+        if "_position" not in result.columns:
+            raise DeclarationError(
+                f"{table.where}: {table.name}() loses '_position'. Keep it: use withColumns or "
+                'select("*", ...), not a select that leaves it out.'
+            )
+        shape.append(inspect_plan(result, table, snapshots, stream))
+        if made and source:
+            result = identified(result, table, source.connector.records, shape[-1].explodes)
+        return mark_broken(result, table, arrives=source is not None)
+
+    prepared = _located(table, lambda: Prepared(session, schema, build))
+    own = [f for f in prepared.arrow_schema if f.name not in ("_position", *JUDGED)]
+    for field in own:
+        if field.name.startswith("_"):
+            raise DeclarationError(
+                f"{table.where}: {table.name}() makes the column '{field.name}'. Names that start "
+                "with '_' are reserved: rename it."
+            )
+    faults = None
+    if source:
+        faults = Prepared(
+            session,
+            schema,
+            lambda leaf: decode(leaf, source.connector.records, entering).select("_position"),
+        )
+    reads = source.connector.records.meaning if source else done[table.stream].columns
+    splits = made and shape[0].explodes
+    by_row = splits or (source is None and done[table.stream].position == ROW_POSITION)
+    return TableStep(
+        table,
+        prepared,
+        faults,
+        pa.schema(own),
+        shape[0].explodes,
+        of_table(table, reads, shape[0].text),
+        splits=splits,
+        position=ROW_POSITION if by_row else POSITION,
+        cuts=shape[0].cuts,
+    )
+
+
+def _prepare_summary(
+    session: SparkSession, summary: Summary, snapshots: Mapping[str, DataFrame], above: TableStep
+) -> SummaryStep:
+    found: dict[str, Any] = {}
+
+    def build(leaf: DataFrame) -> DataFrame:
+        result = _call(summary, leaf, snapshots)
+        shape = inspect_plan(result, summary, snapshots, leaf)
+        rows, measures = split_aggregation(result, summary)
+        found.update(shape=shape, measures=measures)
+        return rows
+
+    def plan(schema: pa.Schema) -> Prepared:
+        return _located(summary, lambda: Prepared(session, schema, build))
+
+    whole = plan(above.leaf_schema)
+    # Planned again on the columns it really reads: the others need not travel to Spark.
+    reads = {*found["shape"].reads, "_position"}
+    needs = tuple(f.name for f in above.leaf_schema if f.name in reads)
+    prepared = plan(pa.schema([above.leaf_schema.field(name) for name in needs]))
+    if prepared.arrow_schema != whole.arrow_schema:
+        needs, prepared = tuple(above.leaf_schema.names), whole
+    own = [f for f in prepared.arrow_schema if f.name != "_position"]
+    fingerprint = of_summary(summary, above.columns, found["shape"].text)
+    return SummaryStep(
+        summary,
+        prepared,
+        pa.schema(own),
+        tuple(found["measures"]),
+        needs,
+        fingerprint,
+        above.position,
+        found["shape"].cuts,
+    )
+
+
+def _call(step: Step, stream: DataFrame, snapshots: Mapping[str, DataFrame]) -> DataFrame:
+    given = {i.name: stream if i.kind == "stream" else snapshots[i.name] for i in step.inputs}
+    result = step.function(**given)
+    if not isinstance(result, DataFrame):
+        raise DeclarationError(
+            f"{step.where}: {step.name}() returns {type(result).__name__}. Return a DataFrame."
+        )
+    return result
+
+
+def _located(step: Step, make: Callable[[], Prepared]) -> Prepared:
+    """Spark's complaints, with file and line of the declaration."""
+    try:
+        return make()
+    except DeclarationError:
+        raise
+    except (AnalysisException, ParseException) as error:
+        text = str(error).split("\nJVM stacktrace")[0].split(";\n'")[0].strip()
+        raise DeclarationError(f"{step.where}: {step.name}(): {text}") from None
+    except Exception as error:  # a user's function may fail in any way
+        raise DeclarationError(
+            f"{step.where}: {step.name}(): {type(error).__name__}: {error}"
+        ) from error

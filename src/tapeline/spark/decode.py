@@ -1,0 +1,282 @@
+"""Decoding: from the bytes on the tape to typed columns, with every fault named.
+
+A record is parsed once, all fields as text; numbers and times are checked as text before they
+become values, so that nothing is rounded, wrapped or guessed. A fault never stops a batch: the
+record goes on with null in that column and the fault in its position.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from tapeline.books.schemas import KEY_SEPARATOR, MESSAGE_COLUMNS, MESSAGE_LEAF, TAPE_LEAF
+from tapeline.declare import Field, Table
+from tapeline.errors import DeclarationError
+from tapeline.formats.faults import FAULT_SEPARATOR, RETYPED, WARNED
+from tapeline.formats.records import MESSAGE_COLUMN, NEW_FIELDS, Records
+from tapeline.spark.csv import parse_csv
+
+NOTHING = "\x00"
+KEPT = ("_part", "_at", "_arrived_at", "_ordinal")
+INTEGER_BOUNDS = {
+    "tinyint": 2**7,
+    "smallint": 2**15,
+    "int": 2**31,
+    "bigint": 2**63,
+}
+TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)?$"
+ZONED = r"(Z|[+-]\d\d:?\d\d)$"
+
+
+def leaf_of(records: Records) -> pa.Schema:
+    """What travels to Spark: of a message no more than its value, unless steps ask for it."""
+    return MESSAGE_LEAF if records.meta else TAPE_LEAF
+
+
+def decode(tape: DataFrame, records: Records, table: Table) -> DataFrame:
+    """Tape rows -> the declared columns and `_position`.
+
+    `_position` is opaque to steps and carries what must survive them: where the record is, when
+    it arrived, its faults, its key and the hash of its content.
+    """
+    time = table.time
+    # Names of the tape's own columns start with '_': a record may have a field of any other name.
+    own = tape.select(*[F.col(name).alias(f"_{name}") for name in tape.columns])
+    if records.meta:
+        own = own.withColumn("_message", _message())
+    text = F.col("_raw").cast("string")
+    whole = own.withColumn("_text", F.when(F.is_valid_utf8(text), text))
+    parsed = _parse(whole, records)
+    names = [field.name for field in records.fields]
+    # Values first, then what is wrong with them: an expression used twice is computed once.
+    texts = [F.col(f"`{field.name}`").alias(f"_t_{field.name}") for field in records.fields]
+    values = [_value(field, records.zone).alias(field.name) for field in records.fields]
+    said = records.written
+    marks = [*([RETYPED] if said.retypes else []), *([WARNED] if said.warns else [])]
+    bad = _shape_fault(records).alias("_bad")
+    typed = parsed.select(*_kept(records), "_fault", "_text", bad, *marks, *texts, *values)
+    deletes = F.coalesce(F.expr(table.apply_as_deletes or "false"), F.lit(False))
+    faults = _faults(records, records.fields)
+    if table.apply_as_deletes:
+        # A deletion needs a valid key, sequence and condition, and nothing else.
+        needed = [field for field in records.fields if _names(table, field.name)]
+        faults = F.when(deletes, _faults(records, needed)).otherwise(faults)
+    # The time of a repeat may differ: it is left out of what makes two records the same.
+    content = [f for f in records.fields if f.name != time and f.name not in table.content_ignores]
+    position = F.struct(
+        F.lit(table.stream).alias("source"),
+        *[F.col(name).alias(name[1:]) for name in KEPT],
+        faults.alias("faults"),
+        key_text(table.key).alias("key"),
+        key_hash(table.key).alias("key_hash"),
+        content_hash(content).alias("content_hash"),
+        sequence(typed, table).alias("sequence"),
+        deletes.alias("deletes"),
+        *([F.col(WARNED).alias("warnings")] if said.warns else []),
+    )
+    message = [F.col("_message").alias(MESSAGE_COLUMN)] if records.meta else []
+    own_columns = [F.col(f"`{name}`") for name in names]
+    return typed.select(position.alias("_position"), *own_columns, *message)
+
+
+def _kept(records: Records) -> tuple[str, ...]:
+    """What of the tape's own columns survives parsing."""
+    return (*KEPT, "_message") if records.meta else KEPT
+
+
+def _message() -> Column:
+    """The message as steps see it: what came with the value, and where it was."""
+    names = {"offset" if name == "line" else name: F.col(f"_{name}") for name in MESSAGE_COLUMNS}
+    order = ("key", "headers", "topic", "partition", "offset", "timestamp")
+    return F.struct(*[names[name].alias(name) for name in order])
+
+
+def _faults(records: Records, fields: Iterable[Field]) -> Column:
+    """What is wrong with a record: as a whole, and with each of these fields."""
+    return F.concat_ws(
+        FAULT_SEPARATOR,
+        F.col("_fault"),
+        F.when(F.col("_text").isNull(), F.lit("the record is not UTF-8")),
+        F.col("_bad"),
+        *[_retyped(field) for field in fields if records.written.retypes],
+        *[_missing(field, records) for field in fields if field.required],
+        *[_fault(field, records.zone) for field in fields if field.type != "string"],
+    )
+
+
+def _retyped(field: Field) -> Column:
+    """A field whose writer says another type, which is not read as the declared one."""
+    came = F.try_element_at(F.col(RETYPED), F.lit(field.name))
+    return F.concat(F.lit(f"{field.name} is declared {field.type}, it came as "), came)
+
+
+def _missing(field: Field, records: Records) -> Column:
+    """A record that can be read and lacks a field that it must have."""
+    readable = F.col("_text").isNotNull() & F.col("_fault").isNull() & F.col("_bad").isNull()
+    lacks = readable & F.col(f"`_t_{field.name}`").isNull()
+    if records.written.retypes:
+        lacks &= _retyped(field).isNull()
+    return F.when(lacks, F.lit(f"{field.name} is missing: it is declared {field.type} not null"))
+
+
+def _names(table: Table, field: str) -> bool:
+    """Whether a table's identity reads a field."""
+    said = f"{table.sequence_by} {table.apply_as_deletes}"
+    return field in table.key or re.search(rf"\b{re.escape(field)}\b", said) is not None
+
+
+def sequence(typed: DataFrame, table: Table) -> Column:
+    """What orders the records of a key, as a whole number."""
+    if table.sequence_by is None:
+        return F.lit(0).cast("bigint")
+    value = F.expr(table.sequence_by)
+    kind = typed.select(value).schema[0].dataType.typeName()
+    if kind in ("byte", "short", "integer", "long"):
+        return value.cast("bigint")
+    if kind == "timestamp":
+        return F.unix_micros(value)
+    if kind == "date":
+        return F.unix_date(value).cast("bigint")
+    raise DeclarationError(
+        f"{table.where}: {table.name}() has sequence_by '{table.sequence_by}' of type {kind}. "
+        "Use an integer, a date or a timestamp."
+    )
+
+
+def _parse(tape: DataFrame, records: Records) -> DataFrame:
+    """One column of text per field, `_shape` saying what is wrong with the whole record."""
+    kept = [*_kept(records), "_fault", "_text"]
+    names = [field.name for field in records.fields if field != NEW_FIELDS]
+    keep = NEW_FIELDS in records.fields
+    if records.written.text == "line":
+        return tape.select(*kept, F.col("_text").alias(names[0]))
+    if records.written.text == "csv":
+        return parse_csv(tape, kept, names, records)
+    schema = ", ".join(f"`{name}` string" for name in names) + ", `_corrupt` string"
+    if records.written.retypes:
+        schema += f", `{RETYPED}` map<string,string>"
+    if records.written.warns:
+        schema += f", `{WARNED}` string"
+    options = {"columnNameOfCorruptRecord": "_corrupt", "mode": "PERMISSIVE"}
+    json = tape.select(*kept, F.from_json("_text", schema, options).alias("_json"))
+    more = [_undeclared(names).alias(NEW_FIELDS.name)] if keep else []
+    return json.select(*kept, "_json.*", *more)
+
+
+def _undeclared(names: list[str]) -> Column:
+    """The fields of a JSON object that nobody declared, as an object; null if there are none."""
+    all_of_them = F.from_json("_text", "map<string,string>", {"mode": "PERMISSIVE"})
+    others = F.map_filter(all_of_them, lambda name, _: ~name.isin(*names, RETYPED))
+    return F.when(F.size(others) > 0, F.to_json(others))
+
+
+def _shape_fault(records: Records) -> Column:
+    if records.written.text == "line":
+        return F.lit(None).cast("string")
+    if records.written.text == "csv":
+        return F.when(F.col("_shape") != "", F.col("_shape"))
+    return F.when(F.col("_corrupt").isNotNull(), F.lit("the record is not a JSON object"))
+
+
+def _value(field: Field, zone: str) -> Column:
+    """The typed value, or null where the text is not one."""
+    text = F.col(f"`{field.name}`")
+    if field.type == "string":
+        return text
+    trimmed = F.trim(text)
+    if field.decimal:
+        return F.when(trimmed.rlike(_decimal_pattern(*field.decimal)), trimmed.try_cast(field.type))
+    if field.type in INTEGER_BOUNDS:
+        return F.when(trimmed.rlike(r"^[+-]?\d{1,19}$"), trimmed.try_cast(field.type))
+    if field.type == "timestamp":
+        return _moment(trimmed, zone)
+    if field.type == "date":
+        return F.when(trimmed.rlike(r"^\d{4}-\d\d-\d\d$"), trimmed.try_cast("date"))
+    if field.type == "boolean":
+        return F.when(F.lower(trimmed).isin("true", "false"), trimmed.try_cast("boolean"))
+    if field.type in ("double", "float"):
+        number = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$"
+        value = trimmed.try_cast(field.type)
+        finite = F.abs(value) < F.lit(float("inf"))
+        return F.when(trimmed.rlike(number) & finite, value)
+    if field.type == "binary":
+        return F.try_to_binary(text, F.lit("base64"))
+    return F.from_json(text, field.type)
+
+
+def _moment(text: Column, zone: str) -> Column:
+    """A timestamp; without a zone it is of the source's, if it exists there exactly once."""
+    value = F.when(text.rlike(TIME), text.try_cast("timestamp"))
+    if zone in ("UTC", "Etc/UTC"):
+        return value
+    instant = F.to_utc_timestamp(value, zone)
+    hour = F.expr("interval 1 hour")
+    exists = F.from_utc_timestamp(instant, zone) == value
+    once = (F.from_utc_timestamp(instant + hour, zone) != value) & (
+        F.from_utc_timestamp(instant - hour, zone) != value
+    )
+    return F.when(text.rlike(ZONED), value).when(exists & once, instant)
+
+
+def _fault(field: Field, zone: str) -> Column:
+    """What is wrong with a field's text, or null."""
+    text, value = F.col(f"`_t_{field.name}`"), F.col(f"`{field.name}`")
+    given = text.isNotNull() & value.isNull()
+    if field.decimal:
+        precision, scale = field.decimal
+        trimmed = F.trim(text)
+        reason = (
+            F.when(~trimmed.rlike(r"^[+-]?\d+(\.\d*)?$"), "is not a plain decimal number")
+            .when(trimmed.rlike(rf"\.\d{{{scale}}}\d*[1-9]"), f"has more than {scale} decimals")
+            .otherwise(f"is too large for decimal({precision},{scale})")
+        )
+        return F.when(given, F.concat(F.lit(f"{field.name} "), reason))
+    if field.type == "timestamp":
+        where = "" if zone == "UTC" else f" that exists once in {zone}"
+        return F.when(given, F.lit(f"{field.name} is not a timestamp{where}"))
+    names = {"tinyint": "an integer", "smallint": "an integer", "int": "an integer",
+             "bigint": "an integer", "date": "a date", "boolean": "true or false",
+             "double": "a finite number", "float": "a finite number"}  # fmt: skip
+    kind = names.get(field.type, f"a {field.type}")
+    return F.when(given, F.lit(f"{field.name} is not {kind} of its type's range"))
+
+
+def _decimal_pattern(precision: int, scale: int) -> str:
+    fraction = rf"(\.\d{{0,{scale}}}0*)?" if scale else r"(\.0*)?"
+    return rf"^[+-]?0*\d{{1,{max(1, precision - scale)}}}{fraction}$"
+
+
+def key_text(key: tuple[str, ...]) -> Column:
+    """The key as text; null when any part of it is missing."""
+    if not key:
+        return F.lit(None).cast("string")
+    parts = [F.col(f"`{name}`").cast("string") for name in key]
+    if len(parts) == 1:
+        return parts[0]
+    present: Any = parts[0].isNotNull()
+    for part in parts[1:]:
+        present = present & part.isNotNull()
+    return F.when(present, F.concat_ws(KEY_SEPARATOR, *parts))
+
+
+def key_hash(key: tuple[str, ...]) -> Column:
+    return F.when(key_text(key).isNotNull(), F.xxhash64(key_text(key)))
+
+
+def content_hash(fields: list[Field]) -> Column:
+    """The first 128 bits of the SHA-256 of the decoded record."""
+    texts = [F.coalesce(_canonical(field), F.lit(NOTHING)) for field in fields]
+    digest = F.sha2(F.concat_ws(KEY_SEPARATOR, *texts), 256)
+    return F.unhex(F.substring(digest, 1, 32))
+
+
+def _canonical(field: Field) -> Column:
+    """The one text of a value, however it was written."""
+    value = F.col(f"`{field.name}`")
+    return (F.unix_micros(value) if field.type == "timestamp" else value).cast("string")

@@ -1,0 +1,131 @@
+"""What a step may hold, checked on Spark's analysed plan before any data is touched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tapeline.declare import Step, Summary, Table
+from tapeline.errors import DeclarationError
+from tapeline.spark.digits import Digits
+
+NODES = {"Project", "Filter", "SubqueryAlias", "LogicalRDD", "Generate", "Join", "Expand",
+         "ResolvedHint", "LocalRelation"}  # fmt: skip
+ALL_FIELDS = 2**31 - 1  # Spark leaves out of a plan's text what is beyond the 25th field
+REFUSED_EXPRESSIONS = {
+    "PythonUDF": "a Python function per row; use pyspark.sql.functions",
+    "PythonUDAF": "a Python function per group",
+    "ScalaUDF": "a function that Spark cannot analyse",
+    "CurrentTimestamp": "the machine's clock; use a column of the record",
+    "Now": "the machine's clock; use a column of the record",
+    "CurrentDate": "the machine's clock; use a column of the record",
+    "LocalTimestamp": "the machine's clock; use a column of the record",
+    "CurrentTime": "the machine's clock; use a column of the record",
+    "CurrentBatchTimestamp": "the machine's clock; use a column of the record",
+    "InputFileName": "the name of the file that Spark reads",
+    "WindowExpression": "a window over other rows; use it in a view",
+    "ScalarSubquery": "a query inside a query; join to a reference instead",
+}
+
+
+@dataclass(frozen=True)
+class PlanShape:
+    """What an analysed step looks like."""
+
+    text: str  # the user's part, normalised: the step's fingerprint is made of it
+    explodes: bool
+    reads: frozenset[str]
+    cuts: tuple[str, ...] = ()  # a sentence for each expression in which Spark would cut digits
+
+
+def inspect_plan(
+    result: DataFrame, step: Step, snapshots: Mapping[str, DataFrame], stream: DataFrame
+) -> PlanShape:
+    """Refuse what would make a result depend on more than the record and its references."""
+    plan: Any = result._jdf.queryExecution().analyzed()
+    own: Any = stream._jdf.queryExecution().analyzed()
+    nodes: list[Any] = []
+    lines: list[str] = []
+    _collect(plan, own, nodes, lines)
+    names = [node.nodeName() for node in nodes]
+    allowed = NODES | ({"Aggregate"} if isinstance(step, Summary) else set())
+    for node, name in zip(nodes, names, strict=True):
+        if name not in allowed:
+            raise DeclarationError(
+                f"{step.where}: {step.name}() uses {name}, but a "
+                f"{'summary' if isinstance(step, Summary) else 'table'} holds only projections, "
+                "filters, explodes and left joins to references"
+                f"{', then one aggregation' if isinstance(step, Summary) else ''}."
+            )
+        if name == "Join":
+            _check_join(node, step)
+        _check_expressions(node, step)
+    explodes = any(name in ("Generate", "Expand") for name in names)
+    digits = Digits(result.sparkSession)
+    cuts = [words for node in nodes for words in digits.cuts(node.expressions())]
+    if isinstance(step, Table) and step.expectations:
+        rules = result.select(*[F.expr(rule.condition) for rule in step.expectations])
+        cuts += digits.cuts(rules._jdf.queryExecution().analyzed().expressions())
+    return PlanShape(
+        _normalised(lines), explodes, _columns_read(result), tuple(dict.fromkeys(cuts))
+    )
+
+
+def _columns_read(result: DataFrame) -> frozenset[str]:
+    """The columns that the optimised step refers to; the rest need not travel to Spark."""
+    found: set[str] = set()
+    waiting: list[Any] = [result._jdf.queryExecution().optimizedPlan()]
+    while waiting:
+        node = waiting.pop()
+        attributes = node.references().toSeq()
+        found |= {str(attributes.apply(i).name()) for i in range(attributes.size())}
+        waiting += [node.children().apply(i) for i in range(node.children().size())]
+    return frozenset(found)
+
+
+def _collect(node: Any, own: Any, found: list[Any], lines: list[str], depth: int = 0) -> None:
+    """The nodes above the step's own input: what the engine put below it is not the user's."""
+    indent = " " * depth
+    if node.equals(own):
+        lines.append(f"{indent}the input")
+        return
+    found.append(node)
+    lines.append(f"{indent}{node.simpleString(ALL_FIELDS)}")
+    children = node.children()
+    for index in range(children.size()):
+        _collect(children.apply(index), own, found, lines, depth + 1)
+
+
+def _check_join(node: Any, step: Step) -> None:
+    if node.joinType().toString() != "LeftOuter":
+        raise DeclarationError(
+            f"{step.where}: {step.name}() uses a {node.joinType().sql()} join. Use a left join to "
+            "a reference, so that no record is lost; a missing row can be quarantined by an "
+            "expectation."
+        )
+
+
+def _check_expressions(node: Any, step: Step) -> None:
+    waiting = [node.expressions().apply(i) for i in range(node.expressions().size())]
+    while waiting:
+        expression = waiting.pop()
+        name = expression.getClass().getSimpleName()
+        if name in REFUSED_EXPRESSIONS or not expression.deterministic():
+            why = REFUSED_EXPRESSIONS.get(name, "its result may differ on the next run")
+            raise DeclarationError(
+                f"{step.where}: {step.name}() uses {expression.sql()}: {why}. The same records "
+                "must always give the same result."
+            )
+        children = expression.children()
+        waiting += [children.apply(i) for i in range(children.size())]
+
+
+def _normalised(lines: list[str]) -> str:
+    """A plan's lines without the ids that differ from one session to the next."""
+    seen: dict[str, str] = {}
+    return re.sub(r"#\d+", lambda m: seen.setdefault(m[0], f"#{len(seen)}"), "\n".join(lines))

@@ -1,0 +1,121 @@
+"""The one place that builds a Spark session."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from pyspark import SparkConf, SparkContext
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from tapeline.errors import OperationError
+from tapeline.java import compared_jars, has_jar, named_jar
+from tapeline.settings import Settings
+from tapeline.spark.conf import spark_conf
+
+SPARK_ERRORS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+BARE_FILE_SYSTEM = "hadoop-bare-naked-local-fs"
+# What a session can be asked to know beside files, and the jars that brings. Nobody who needs
+# only files waits for them.
+Connector = Literal["avro", "kafka"]
+CONNECTORS: dict[Connector, tuple[str, ...]] = {
+    "avro": ("spark-avro_",),
+    "kafka": (
+        "spark-sql-kafka-0-10_",
+        "spark-token-provider-kafka-0-10_",
+        "kafka-clients-",
+        "commons-pool2-",
+        "scala-parallel-collections_",
+    ),
+}
+
+
+def build_session(
+    settings: Settings, name: str = "tapeline", connectors: Iterable[Connector] = ()
+) -> SparkSession:
+    """Start Spark on loopback with the jars that set-up fetched."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Its log4j2.properties keeps the terminal free of what is not an error.
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "log4j"))
+    conf = spark_conf(settings)
+    options = {
+        **conf.plain,
+        "spark.driver.memory": settings.spark.driver_memory,
+        "spark.sql.shuffle.partitions": _cores(settings.spark.master),
+    }
+    jars = _connector_jars(connectors)
+    bare = _bare_file_system()
+    if bare:
+        options["spark.hadoop.fs.file.impl"] = (
+            "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
+        )
+    # Driver and executor are one JVM here; spark.jars would be copied at every start.
+    options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, [*bare, *jars]))
+    builder: Any = SparkSession.builder.master(settings.spark.master).appName(name)
+    try:
+        session = _started(builder, options, conf.secret)
+    except Exception as error:
+        raise OperationError(
+            f"Spark did not start: {error}. Spark needs Java 17; run 'make setup', which says how "
+            "to install it."
+        ) from error
+    _refuse_without(session, jars)
+    # PySpark prints a wrong column name as pages of JSON; our message says the same in a line.
+    for logger in SPARK_ERRORS:
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
+    if threading.current_thread() is threading.main_thread():
+        # PySpark's own handler cancels the jobs of the batch at work: Ctrl-C waits for its end.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return session
+
+
+def _started(builder: Any, options: dict[str, str], secrets: dict[str, str]) -> SparkSession:
+    """PySpark starts Java with what it knows on the command line, where all users can read it."""
+    if secrets and SparkContext._active_spark_context is None:
+        public = SparkConf(loadDefaults=False).setAll(list(options.items()))
+        SparkContext._ensure_initialized(conf=public)
+    for key, value in {**options, **secrets}.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    return session
+
+
+def _cores(master: str) -> str:
+    """The cores of a local master; a cluster's are not in its address."""
+    found = re.match(r"local\[(\d+)", master)
+    return found[1] if found else "2"
+
+
+def _connector_jars(connectors: Iterable[Connector]) -> list[Path]:
+    """The jars that these need, found and compared with what was pinned."""
+    prefixes = [prefix for one in connectors for prefix in CONNECTORS[one]]
+    return compared_jars(dict.fromkeys(map(named_jar, prefixes))) if prefixes else []
+
+
+def _bare_file_system() -> list[Path]:
+    """Hadoop's own local file system does without this jar, more slowly."""
+    name = named_jar(BARE_FILE_SYSTEM)
+    return compared_jars([name]) if has_jar(name) else []
+
+
+def _refuse_without(session: SparkSession, jars: list[Path]) -> None:
+    """A JVM takes its jars when it starts: one that runs already may lack them."""
+    if not jars:
+        return
+    jvm: Any = session.sparkContext._jvm
+    known = jvm.java.lang.System.getProperty("java.class.path").split(os.pathsep)
+    lacking = [jar.name for jar in jars if str(jar) not in known]
+    if lacking:
+        raise OperationError(
+            f"this process started Spark without {', '.join(lacking)}. Name all connectors at the "
+            "first start, or use another process."
+        )

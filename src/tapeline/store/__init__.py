@@ -1,0 +1,1 @@
+"""Files, locks and Delta logs, and DuckDB over them: what survives a crash, and how."""

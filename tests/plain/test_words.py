@@ -1,0 +1,59 @@
+"""Words: counts, reasons, keys and positions as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tapeline.books.audit.checks import Check, compared
+from tapeline.books.operator import DISMISS, Act, OperatorTape
+from tapeline.books.places import Place, parse_place, place_of
+from tapeline.books.reasons import details_of, reason, sentence_of, worded
+from tapeline.books.schemas import key_words
+from tapeline.errors import QuestionError
+from tapeline.show import readable
+from tapeline.store.duckdb import rows_of
+from tapeline.words import counted
+
+
+def test_a_number_and_its_word_agree() -> None:
+    assert [counted(n, "batch") for n in (0, 1, 2000)] == ["0 batches", "1 batch", "2,000 batches"]
+    assert [counted(n, "record") for n in (1, 2)] == ["1 record", "2 records"]
+
+
+def test_the_detail_of_a_reason_stands_beside_its_sentence() -> None:
+    stored = [reason("it is too long", "101 bytes"), "a reason of older books"]
+    assert list(map(sentence_of, stored)) == ["it is too long", "a reason of older books"]
+    assert details_of(stored) == ["101 bytes"]
+    assert list(map(worded, stored)) == ["it is too long: 101 bytes", "a reason of older books"]
+
+
+def test_a_key_of_several_columns_is_readable() -> None:
+    assert key_words("ACME\x1f17") == readable("ACME\x1f17") == "ACME / 17"
+
+
+def test_an_equation_names_a_batch_only_if_one_is_at_fault() -> None:
+    assert compared("a = b", {1: 1, 2: 2}, {1: 1, 2: 3}).first == ", first in batch 2"
+    assert Check("a = b", "True", "False").first == ""
+
+
+def test_a_position_names_a_message_or_one_of_its_rows() -> None:
+    whole, row = Place("raw", 12, 345), Place("raw", 12, 345, 0)
+    assert (whole.text, row.text) == ("raw:12:345", "raw:12:345:0")
+    assert [parse_place(one.text) for one in (whole, row)] == [whole, row]
+    assert row.whole == whole
+    assert place_of({"source": "raw", "part": 12, "at": 345}) == whole
+    for text in ("raw:12", "raw:12:345:-1", "raw:12:345:0:0"):
+        with pytest.raises(QuestionError, match="not a position"):
+            parse_place(text)
+
+
+def test_an_act_upon_one_row_keeps_the_columns_of_the_operators_tape(tmp_path: Path) -> None:
+    tape = OperatorTape(tmp_path / "operator")
+    places = [Place("raw", 1, 2, 3), Place("raw", 1, 2)]
+    tape.add([Act(DISMISS, "trades", place, 1) for place in places], "us", datetime.now(UTC))
+    assert [(act.act, act.position) for act in tape.since(0)] == [(DISMISS, p) for p in places]
+    stored = rows_of(tmp_path / "operator", "act", 1)
+    assert [row["act"] for row in stored] == ["dismiss row 3", "dismiss"]
