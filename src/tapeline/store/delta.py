@@ -211,7 +211,8 @@ def read_files(folder: Path) -> list[File]:
 
 
 def files_of(table: DeltaTable, base: Path) -> list[File]:
-    adds = pa.table(table.get_add_actions(flatten=True))
+    # pa.table would load pandas to see whether it is a frame
+    adds = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     names = adds.schema.names
     unknown: list[int | None] = [None] * adds.num_rows
     column = next((n for n in ("_batch", "batch", "part") if f"max.{n}" in names), "")

@@ -36,7 +36,8 @@ def _damage(folder: Path) -> str:
     """What is wrong with a table's log or files, from the log alone."""
     try:
         refuse_empty_log(folder)
-        adds: Any = pa.table(DeltaTable(str(folder)).get_add_actions(flatten=True))
+        actions = DeltaTable(str(folder)).get_add_actions(flatten=True)
+        adds: Any = pa.RecordBatchReader.from_stream(actions).read_all()
     except OperationError as error:
         return str(error)
     except (DeltaError, OSError) as error:
