@@ -16,6 +16,7 @@ from tapeline.errors import DeclarationError
 from tapeline.plan import Plan, load_pipeline, resolve
 from tapeline.settings import Settings, load_settings
 from tapeline.show import as_csv, as_json, as_table, plain
+from tapeline.store.files import is_there
 from tapeline.terminal import Terminal, write_exact
 
 # A pipe has no width: piped output is not truncated.
@@ -58,7 +59,7 @@ DEMO = "tapeline.trades"
 
 def target_of(said: str, project: Path) -> str:
     """The pipeline to use: the one given, or else the project's own."""
-    if said or (project / OWN).is_file():
+    if said or is_there(project / OWN):
         return said or OWN
     raise DeclarationError(
         f"{project.absolute()} has no {OWN}. Go to the folder of your project, give it with "

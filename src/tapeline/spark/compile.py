@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tapeline.books.places import ROW_POSITION
+from tapeline.books.position import ROW_POSITION
 from tapeline.books.schemas import POSITION
 from tapeline.declare import Step, Summary, Table
 from tapeline.errors import DeclarationError
