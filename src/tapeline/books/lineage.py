@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from tapeline.books import Books
+from tapeline.books.averages import shown_shares
 from tapeline.books.places import Place, has_rows, place_of, row_column
 from tapeline.books.schemas import MESSAGE, key_words
 from tapeline.declare import Summary
@@ -50,7 +51,7 @@ def records_of(
     found: dict[tuple[int, str], list[Row]] = {}
     for link in links:
         position = place_of(link["_position"])
-        share = {n: v for n, v in link.items() if not n.startswith("_")}
+        share = shown_shares({n: v for n, v in link.items() if not n.startswith("_")})
         record = {
             "sign": link["_sign"],
             "record": keys.get((position, link["_batch"]), known.get(position)),
