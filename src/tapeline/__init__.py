@@ -22,6 +22,7 @@ from tapeline.declare import (
     expect_or_quarantine,
 )
 from tapeline.errors import DeclarationError, OperationError, TapelineError
+from tapeline.formats.csv import Csv
 from tapeline.formats.records import Records
 from tapeline.settings import option
 
@@ -29,6 +30,7 @@ __all__ = [
     "Alerts",
     "Changes",
     "Console",
+    "Csv",
     "DeclarationError",
     "Destination",
     "Each",

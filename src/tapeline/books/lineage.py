@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tapeline.books import Books
+from tapeline.books.averages import shown_shares
 from tapeline.books.position import Position, has_rows, position_of, row_column
 from tapeline.books.schemas import MESSAGE, key_words
 from tapeline.declare import Summary
@@ -49,7 +50,7 @@ def records_of(
     found: dict[tuple[int, str], list[Row]] = {}
     for link in links:
         position = position_of(link["_position"])
-        share = {n: v for n, v in link.items() if not n.startswith("_")}
+        share = shown_shares({n: v for n, v in link.items() if not n.startswith("_")})
         record = {
             "sign": link["_sign"],
             "record": keys.get((position, link["_batch"]), known.get(position)),

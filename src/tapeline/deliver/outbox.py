@@ -14,8 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from tapeline.books import Layout, exact
+from tapeline.books.averages import shown_numbers
+from tapeline.books.columns import shown_fields
 from tapeline.books.commits import read_commits
-from tapeline.books.fold import exact_rows, fold_view, kinds_of
+from tapeline.books.fold import fold_view, kinds_of, stored_rows
 from tapeline.books.position import has_rows
 from tapeline.declare import Sink, Summary
 from tapeline.declare.destination import SinkBatch, SinkPosition
@@ -144,7 +146,7 @@ class Outbox:
                     for k in map(quoted, self._summary.key)
                 )
                 where = f"exists (select 1 from moved where {same})"
-                before = list(_as_rows(exact_rows(connection, self._summary, where)))
+                before = list(_as_rows(stored_rows(connection, self._summary, where)))
         return _shape(self._summary, measures, stored), _walked(
             self._summary, kinds, before, _as_rows(moved)
         )
@@ -204,7 +206,7 @@ def _walked(
         new = {m: exact.add(kind.number(old[m]), kind.number(row[m])) for m, kind in kinds.items()}
         new["_entries"] = old["_entries"] + row["_entries"]
         stands[key] = new
-        was, is_now = (_number(one, measures) for one in (old, new))
+        was, is_now = (_number(one, kinds) for one in (old, new))
         if was != is_now:
             yield {
                 **{name: row[name] for name in summary.key},
@@ -216,13 +218,13 @@ def _walked(
             }
 
 
-def _number(row: Row, measures: list[str]) -> Row | None:
+def _number(row: Row, kinds: dict[str, exact.Kind]) -> Row | None:
     """A number exists while rows stand behind it."""
-    return {name: row[name] for name in measures} if row["_entries"] > 0 else None
+    return shown_numbers(row, kinds) if row["_entries"] > 0 else None
 
 
 def _shape(summary: Summary, measures: list[str], moved: pa.Schema) -> pa.Schema:
-    number = pa.struct([moved.field(name) for name in measures])
+    number = pa.struct(shown_fields(moved, measures))
     own = [moved.field(name) for name in summary.key]
     added = [("_old", number), ("_new", number), ("_cause", pa.string()), ("_batch", pa.int64())]
     return pa.schema([*own, *(pa.field(name, kind) for name, kind in added)])

@@ -23,6 +23,7 @@ from tapeline.formats.decoding import Translate
 # What a step's `_position` holds behind the first table besides where the record is: the row's
 # place in the batch, and what the journal needs to know of it.
 CARRIED = [("ordinal", pa.int64()), ("cause", pa.string()), ("sign", pa.int32())]
+LEFT_OUT = "left out by the step"
 
 
 class StepFailedError(Exception):
@@ -75,6 +76,7 @@ class TableStep:
     splits: bool = False  # each row that it makes of a message is a record of its own
     position: pa.StructType = POSITION
     cuts: tuple[str, ...] = ()  # where Spark would cut digits, a sentence each
+    left_out: str = LEFT_OUT  # the reason of records that the step leaves out
 
     def make(self, rows: pa.Table) -> pa.Table:
         """What the step makes of a leaf's rows."""
