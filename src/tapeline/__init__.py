@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         expect_or_quarantine,
     )
     from tapeline.errors import DeclarationError, OperationError, TapelineError
+    from tapeline.formats.csv import Csv
     from tapeline.formats.records import Records
     from tapeline.settings import option
 
@@ -35,6 +36,7 @@ __all__ = [
     "Alerts",
     "Changes",
     "Console",
+    "Csv",
     "DeclarationError",
     "Destination",
     "Each",
@@ -65,7 +67,7 @@ __all__ = [
 ]
 
 # Imported when first asked for: a command such as `tapeline --help` needs none of them.
-_ROOMS = ("connect", "declare", "errors", "formats.records", "settings")
+_ROOMS = ("connect", "declare", "errors", "formats.csv", "formats.records", "settings")
 
 
 def __getattr__(name: str) -> Any:

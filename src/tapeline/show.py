@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from tapeline.errors import OperationError, QuestionError
+from tapeline.store.files import replacing, write_bytes
 from tapeline.terminal import json_text, moment, one_line
 
 if TYPE_CHECKING:
@@ -79,18 +80,16 @@ def write_file(rows: pa.Table, path: Path) -> None:
 def write_text(text: str, path: Path) -> None:
     """A text as a file; whoever reads it sees all of it or the one before."""
     with _whole(path) as hidden:
-        hidden.write_text(text, encoding="utf-8", newline="")
+        write_bytes(hidden, text.encode())
 
 
 @contextmanager
 def _whole(path: Path) -> Iterator[Path]:
     """A file beside the one to be written, which takes its place when it is whole."""
-    hidden = path.with_name(f".{path.name}.part")
     try:
-        yield hidden
-        hidden.replace(path)
+        with replacing(path, lasting=False) as partial:
+            yield partial
     except OSError as error:
-        hidden.unlink(missing_ok=True)
         raise OperationError(
             f"{path} cannot be written: {error.strerror}. Create its folder, or choose another one."
         ) from None

@@ -100,10 +100,11 @@ def test_xml_files_come_into_the_books_and_what_is_broken_is_quarantined(
     assert {row["id"]: str(row["amount"]) for row in here.read("orders")} == {
         f"o{n}": f"{n}.50" for n in range(300)
     }
-    reasons = sorted(str(row["reasons"]) for row in quarantined(here.books))
-    assert len(reasons) == 2
-    assert "amount is not a plain decimal number" in reasons[0]
-    assert "the record is not one value per field: 'id' is there twice" in reasons[1]
+    reasons = sorted(reason for row in quarantined(here.books) for reason in row["reasons"])
+    assert reasons == [
+        "amount is not a plain decimal number",
+        "the record is not one value per field: 'id' is there twice",
+    ]
     said = (here.home / "intake" / "raw" / "findings.jsonl").read_text()
     rejected = {row["name"]: str(row) for row in map(json.loads, said.splitlines())}
     assert "entities" in rejected["bomb.xml"]

@@ -14,10 +14,10 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import cache
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from tapeline.errors import TapelineBug
+from tapeline.store.duckdb import Connection, OutOfRange
 
 Number = int | Decimal
 MOST_DIGITS = 38  # of a decimal in Spark, DuckDB and Delta
@@ -190,7 +190,7 @@ def exact_sum(column: str, kind: Kind, of: str = "", function: str = "sum") -> s
 
 
 def summed(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     write: Callable[[Summing], str],
     values: Sequence[Any] = (),
 ) -> list[tuple[Any, ...]]:
@@ -200,12 +200,12 @@ def summed(
     """
     try:
         return connection.execute(write(plain_sum), list(values)).fetchall()
-    except duckdb.OutOfRangeException:
+    except OutOfRange:
         return connection.execute(write(exact_sum), list(values)).fetchall()
 
 
 def sums_of(
-    connection: duckdb.DuckDBPyConnection, rows: str, kinds: Mapping[str, Kind], of: str = ""
+    connection: Connection, rows: str, kinds: Mapping[str, Kind], of: str = ""
 ) -> dict[str, str]:
     """SQL of the sums of some rows' columns, by any grouping, that DuckDB never refuses."""
     wide = [column for column, kind in kinds.items() if kind.wide]

@@ -13,6 +13,7 @@ from tapeline.cli.pandas_aside import leave_pandas_aside
 from tapeline.errors import DeclarationError
 from tapeline.settings import Settings, load_settings
 from tapeline.show import as_csv, as_json, as_table, plain
+from tapeline.store.files import is_there
 from tapeline.terminal import Terminal, write_exact
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ DEMO = "tapeline.trades"
 
 def target_of(said: str, project: Path) -> str:
     """The pipeline to use: the one given, or else the project's own."""
-    if said or (project / OWN).is_file():
+    if said or is_there(project / OWN):
         return said or OWN
     raise DeclarationError(
         f"{project.absolute()} has no {OWN}. Go to the folder of your project, give it with "

@@ -16,6 +16,7 @@ from tapeline.cli.option_groups import BooksLocation, grouped
 from tapeline.cli.options import AsJson, NoteOption, Who, out, print_json
 from tapeline.declare.duration import parse_moment
 from tapeline.show import plain, readable, shortened
+from tapeline.store.files import read_bytes
 from tapeline.words import counted
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def quarantine_redrive(
     found, settings = place.load()
     books = Books(found, settings.home(found.name))
     rows = decided.rows(books)
-    content = record.read_bytes().rstrip(b"\r\n") if record else None
+    content = read_bytes(record).rstrip(b"\r\n") if record else None
     if dry_run:
         from tapeline.operate.dry_run import rehearse
 

@@ -19,6 +19,7 @@ from tapeline.formats.named import FormatName, check_writes, format_of
 from tapeline.formats.records import NewFields, Records
 from tapeline.formats.schemas import FileSchemas
 from tapeline.settings import Settings
+from tapeline.store.files import first_line
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,7 @@ class Files:
         if path.suffix == ".json":
             options = pa_json.ParseOptions(explicit_schema=pa.schema(types) if types else None)
             return pa_json.read_json(path, parse_options=options)
-        with path.open("rb") as file:
-            names = file.readline().decode("utf-8-sig").strip().split(",")
+        names = first_line(path).decode("utf-8-sig").strip().split(",")
         convert = pa_csv.ConvertOptions(
             column_types=types or {name.strip('"'): pa.string() for name in names},
             strings_can_be_null=True,

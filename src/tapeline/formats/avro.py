@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from tapeline.formats.avro_files import MAGIC, avro_records
 from tapeline.formats.avro_schemas import BROKEN, avro_schema
 from tapeline.formats.faults import RETYPED
 from tapeline.formats.parquet_rows import json_line
+from tapeline.store.files import read_json
 from tapeline.words import counted
 
 # Which of Avro's types may stand behind a declared one: its own, what Avro promotes to it, and the
@@ -111,7 +111,7 @@ class AvroWriter:
         import fastavro
 
         try:
-            self._schema = fastavro.parse_schema(json.loads(path.read_text(encoding="utf-8")))
+            self._schema = fastavro.parse_schema(read_json(path))
         except (OSError, ValueError, KeyError) as error:
             raise DeclarationError(
                 f"Kafka: the Avro schema {path} cannot be used: {error}. Correct the file."

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tapeline.store.files import make_folder, replace_file
+from tapeline.store.files import is_there, make_folder, replace_file
 
 NAME_DIGITS = 32
 SCHEMA_BYTES = 1024 * 1024
@@ -43,7 +43,7 @@ def keep_schema(folder: Path, schema: bytes) -> str:
     """Keep a schema, to stay, under a name that follows from its text."""
     name = hashlib.sha256(schema).hexdigest()[:NAME_DIGITS]
     path = folder / f"{name}.avsc"
-    if not path.exists():
+    if not is_there(path):
         make_folder(folder)
         replace_file(path, schema)
     return name

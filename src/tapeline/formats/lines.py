@@ -62,6 +62,25 @@ class Lines(Sequence[bytes]):
             faults={i - first: fault for i, fault in self.faults.items() if first <= i < last},
         )
 
+    def without(self, beginning: bytes) -> Lines:
+        """The records that do not begin with some bytes."""
+        data = np.frombuffer(self.values, np.uint8)
+        starts = np.cumsum(self.lengths) - self.lengths
+        dropped = self.lengths >= len(beginning)
+        for place, byte in enumerate(beginning):
+            suspects = np.flatnonzero(dropped)
+            dropped[suspects] = data[starts[suspects] + place] == byte
+        if not dropped.any():
+            return self
+        kept = np.flatnonzero(~dropped)
+        places = {int(old): new for new, old in enumerate(kept)} if self.faults else {}
+        return Lines(
+            values=data[np.repeat(~dropped, self.lengths)].tobytes(),
+            lengths=self.lengths[kept],
+            numbers=self.numbers[kept],
+            faults={places[i]: fault for i, fault in self.faults.items() if i in places},
+        )
+
     def fitting(self, records: int, size_bytes: int) -> int:
         """How many records, from the first, stay within both limits."""
         ends = np.cumsum(self.lengths[:records])
