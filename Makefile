@@ -65,7 +65,7 @@ bench-all: peers ## Run every benchmark
 # business. Existing pins stay unless UPGRADE=1.
 lock: setup ## Compile requirements.lock from pyproject.toml; UPGRADE=1 takes newer versions
 	@CUSTOM_COMPILE_COMMAND="make lock" .venv/bin/pip-compile --quiet $(if $(UPGRADE),--upgrade) \
-		--extra dev --all-build-deps --generate-hashes --allow-unsafe --strip-extras \
+		--all-extras --all-build-deps --generate-hashes --allow-unsafe --strip-extras \
 		--no-emit-index-url --no-emit-find-links --output-file requirements.lock pyproject.toml
 	@! grep -nE '://|^-|^# *-|/(home|root|tmp|opt|work)/' requirements.lock || \
 		{ echo "requirements.lock names an address or a path (lines above)" >&2; exit 1; }

@@ -9,7 +9,6 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
 cd "$root"
 stamps=.venv/.stamps
 venv_python=.venv/bin/python
-list="$root/src/tapeline/jars.sha256"    # in the package, so that an installed one compares too
 
 say() { printf '%s\n' "$*"; }
 fail() { printf 'set-up: %s\n' "$@" >&2; exit 1; }
@@ -22,80 +21,9 @@ sha256() {
 
 packages_wanted() { say "$root"; sha256 requirements.lock; }
 project_wanted() { say "$root"; sha256 pyproject.toml; }
-java_wanted() { say "$1"; readlink -f "$1" 2>/dev/null || true; }
 
 is_stamped() { [[ -f "$stamps/$1" && "$(<"$stamps/$1")" == "$2" ]]; }
 stamp() { mkdir -p "$stamps" && printf '%s\n' "$2" >"$stamps/$1"; }
-
-# --- Java -----------------------------------------------------------------------------------------------
-
-java_command() {    # the one Spark will take
-    if [[ -n "${JAVA_HOME:-}" ]]; then say "$JAVA_HOME/bin/java"; else command -v java || true; fi
-}
-
-is_java_17() {
-    local version
-    [[ -n "$1" && -x "$1" ]] || return 1
-    version="$("$1" -version 2>&1)" || return 1
-    [[ "$version" =~ version\ \"([0-9]+) ]] && ((BASH_REMATCH[1] >= 17))
-}
-
-java_install_command() {    # one line the user could type too; empty when we know none
-    if command -v apt-get >/dev/null; then
-        local package=openjdk-17-jre-headless
-        # newer Debian and Ubuntu releases have 21 in its place
-        apt-cache show "$package" >/dev/null 2>&1 || package=openjdk-21-jre-headless
-        say "apt-get install -y --no-install-recommends $package"
-    elif command -v dnf >/dev/null; then
-        local package=java-17-openjdk-headless
-        dnf -q list "$package" >/dev/null 2>&1 || package=java-21-openjdk-headless
-        say "dnf install -y $package"
-    elif command -v brew >/dev/null; then
-        say "brew install openjdk@17"
-    fi
-}
-
-install_java() {
-    local as_root=() install=""
-    if command -v brew >/dev/null && ! command -v apt-get >/dev/null && ! command -v dnf >/dev/null; then
-        say "      installing Java 17: $(java_install_command)"
-        brew install --quiet openjdk@17
-        # where macOS looks for a user's Java; brew does not link it by itself
-        mkdir -p "$HOME/Library/Java/JavaVirtualMachines"
-        ln -sfn "$(brew --prefix openjdk@17)/libexec/openjdk.jdk" \
-            "$HOME/Library/Java/JavaVirtualMachines/openjdk-17.jdk"
-        return
-    fi
-    if ((EUID != 0)); then
-        command -v sudo >/dev/null && sudo -n true 2>/dev/null || return 0
-        as_root=(sudo -n)
-    fi
-    if command -v apt-get >/dev/null; then
-        ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get update -qq
-    fi
-    install="$(java_install_command)"
-    [[ -n "$install" ]] || return 0
-    say "      installing Java: $install"
-    # word splitting wanted: the command is our own text
-    # shellcheck disable=SC2086
-    ${as_root[@]+"${as_root[@]}"} env DEBIAN_FRONTEND=noninteractive $install >/dev/null
-}
-
-check_java() {
-    local found install
-    found="$(java_command)"
-    is_java_17 "$found" && return
-    if [[ -n "${JAVA_HOME:-}" ]]; then
-        fail "JAVA_HOME is $JAVA_HOME, which has no Java 17 or newer. Point it to one, or: unset JAVA_HOME"
-    fi
-    install_java
-    hash -r
-    is_java_17 "$(java_command)" && return
-    install="$(java_install_command)"
-    [[ "$install" == brew* || "$EUID" == 0 || -z "$install" ]] || install="sudo $install"
-    fail "Spark needs Java 17 or newer; found: ${found:-none}. Run this, then repeat:" \
-        "    ${install:-install a Java 17 runtime and put java on PATH}"
-}
 
 # --- Python ---------------------------------------------------------------------------------------------
 
@@ -153,68 +81,25 @@ install_packages() {
     pip_install --require-hashes --no-build-isolation -r requirements.lock
 }
 
-jars_verify() {    # every listed jar is there and unchanged, and no other jar is
-    [[ -d "$1" ]] || return 1
-    local listed present
-    listed="$(grep -c . "$list")"
-    present="$(find "$1" -name '*.jar' | grep -c . || true)"
-    [[ "$listed" == "$present" ]] && (cd "$1" && sha256 -c --status "$list" 2>/dev/null)
-}
-
-retrieve_jars() {    # into folder $1; the broker's into a folder below it, since versions differ from Spark's
-    local ivy
-    ivy="$(find .venv/lib -path '*/pyspark/jars/ivy-*.jar' | head -n 1)"
-    [[ -n "$ivy" ]] || fail "PySpark's Ivy is missing; run: rm -rf .venv && make setup"
-    retrieve_conf "$ivy" spark "$1" "$1"
-    retrieve_conf "$ivy" broker "$1" "$1/broker"
-    rm -rf "$1/.ivy" "$1/ivy.log"
-}
-
-retrieve_conf() {    # with Ivy $1, the jars of configuration $2, by way of folder $3, into folder $4
-    "$(java_command)" -jar "$1" -cache "$3/.ivy" -ivy ivy.xml -confs "$2" -types jar bundle \
-        -retrieve "$4/[artifact]-[revision].[ext]" >"$3/ivy.log" 2>&1 ||
-        { cat "$3/ivy.log" >&2; fail "the jars of ivy.xml could not be fetched (Ivy's words are above)"; }
-}
-
-fresh_folder() {    # beside .jars, so that moving it there is one rename; gone when the script ends
-    fresh="$(mktemp -d .jars.XXXXXX)"
-    trap 'rm -rf "$fresh"' EXIT
-    chmod 755 "$fresh"
-}
+# Jars are fetched, compared and put into .jars by the package's own command, as on any machine.
+jars_ready() { "$venv_python" -m tapeline setup --check >/dev/null 2>&1; }
+install_jars() { "$venv_python" -m tapeline setup; }
 
 pin_jars() {
-    fresh_folder
-    retrieve_jars "$fresh"
-    (cd "$fresh" && sha256 *.jar broker/*.jar) >"$list"
-    rm -rf .jars
-    mv "$fresh" .jars
-    say "jars.sha256 lists $(grep -c . "$list") jars."
-}
-
-install_jars() {
-    jars_verify .jars && return
-    fresh_folder
-    retrieve_jars "$fresh"
-    jars_verify "$fresh" || {
-        (cd "$fresh" && sha256 -c "$list") >&2 || true
-        fail "the fetched jars are not the ones of jars.sha256; nothing was installed"
-    }
-    rm -rf .jars
-    mv "$fresh" .jars
+    "$venv_python" -c 'from tapeline.operate.setup import pin_jars; print(f"jars.sha256 lists {pin_jars()} jars.")'
 }
 
 # --- all of it ------------------------------------------------------------------------------------------
 
-unset PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_USER
+unset PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_USER TAPELINE_JARS
 
 if [[ "${1:-}" == --pin-jars ]]; then pin_jars; exit; fi
 
-java="$(java_command)"
 packages="$(packages_wanted)"
 project="$(project_wanted)"
 
 if is_stamped packages "$packages" && is_stamped project "$project" &&
-    [[ -n "$java" ]] && is_stamped java "$(java_wanted "$java")" && [[ -x "$venv_python" ]] && jars_verify .jars; then
+    [[ -x "$venv_python" ]] && jars_ready; then
     say "Set-up is up to date."
     exit 0
 fi
@@ -222,16 +107,14 @@ fi
 # one set-up at a time; whoever waited finds most of it done
 if command -v flock >/dev/null; then exec 9<"$root" && flock 9; fi
 
-say "[1/4] Python and Java"
+say "[1/4] Python"
 check_python
-check_java
 
-say "[2/4] Python packages (about two minutes the first time)"
+say "[2/4] Python packages, a Java among them (about two minutes the first time)"
 if ! { is_stamped packages "$packages" && [[ -x "$venv_python" ]]; }; then
     install_packages
     stamp packages "$packages"
 fi
-stamp java "$(java_wanted "$(java_command)")"
 
 say "[3/4] Tapeline itself"
 if ! is_stamped project "$project"; then

@@ -35,7 +35,7 @@ from tests.support.doc_pages import (
 )
 
 GLOBAL_OPTIONS = {text for p in typer.main.get_command(app).params for text in p.opts}
-SHELL_WORDS = {"cat", "cd", "cp", "git", "mkdir", "mv", "python", "source"}
+SHELL_WORDS = {"pip", "cat", "cd", "cp", "git", "mkdir", "mv", "python", "source"}
 HOUSE_STYLE = re.compile(r"\b(simply|just|easy|easily)\b", re.IGNORECASE)
 MACHINE_PATH = re.compile(r"(?<![\w.])/(home|root|tmp|work|opt|usr|var|Users|mnt)/")
 # this machine's own loopback is no machine's address

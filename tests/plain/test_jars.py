@@ -13,6 +13,7 @@ from tapeline.broker import process
 from tapeline.errors import OperationError
 from tapeline.java import LIST, compared_jars, jars_folder, listed_jars, named_jar
 from tapeline.operate.doctor.machine import jars
+from tapeline.operate.setup import IVY_FILE
 from tapeline.settings import Settings
 from tapeline.spark import session
 from tapeline.spark.session import BARE_FILE_SYSTEM, CONNECTORS, build_session
@@ -62,7 +63,7 @@ def test_the_current_folder_is_not_asked_for_jars(
 @pytest.mark.parametrize("prefix", [BARE_FILE_SYSTEM, *CONNECTORS["avro"], *CONNECTORS["kafka"]])
 def test_a_changed_jar_of_spark_is_refused_before_spark_starts(folder: Path, prefix: str) -> None:
     change(folder / named_jar(prefix))
-    with pytest.raises(OperationError, match=f"different from jars.sha256: {prefix}.*make setup"):
+    with pytest.raises(OperationError, match=f"different from jars.sha256: {prefix}.*tapeline set"):
         build_session(Settings(), connectors=CONNECTORS)
 
 
@@ -118,7 +119,7 @@ def test_without_jars_the_message_says_where_they_come_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TAPELINE_JARS", str(tmp_path / "not there"))
-    with pytest.raises(OperationError, match=r"jars are missing: .*make setup.*TAPELINE_JARS"):
+    with pytest.raises(OperationError, match=r"jars are missing: .*tapeline setup.*TAPELINE_JARS"):
         build_session(Settings(), connectors=["avro"])
 
 
@@ -126,6 +127,8 @@ def test_the_list_is_installed_with_the_package() -> None:
     packages = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]
     assert LIST.parent == Path(java.__file__).parent
     assert LIST.name in packages["package-data"]["tapeline"]
+    assert IVY_FILE.name in packages["package-data"]["tapeline"]
+    assert IVY_FILE.parent == LIST.parent
 
 
 def test_a_folder_as_set_up_made_it_is_well(folder: Path) -> None:

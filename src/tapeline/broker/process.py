@@ -112,8 +112,8 @@ def _java() -> str:
     command, version = java_command(), java_version()
     if command is None or version is None or version < OLDEST_JAVA:
         raise OperationError(
-            f"the broker needs Java {OLDEST_JAVA} or newer; found: {version or 'none'}. Run 'make "
-            "setup', which says how to install it."
+            f"the broker needs Java {OLDEST_JAVA} or newer; found: {version or 'none'}. Install "
+            "one, or run: pip install 'tapeline[java]'"
         )
     return command
 

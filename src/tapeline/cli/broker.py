@@ -9,6 +9,7 @@ import typer
 
 from tapeline.cli.commands import Commands
 from tapeline.cli.options import AsJson, out, print_json
+from tapeline.extras import require
 from tapeline.show import readable
 
 app = Commands(help="Run a local Kafka broker for development.", no_args_is_help=True)
@@ -26,6 +27,7 @@ def broker_start(
     as_json: AsJson = False,
 ) -> None:
     """Start the broker and wait until it is ready. Does nothing if it is already running."""
+    require("kafka", "the broker")
     from tapeline.broker import Broker
 
     broker = Broker(folder)

@@ -11,6 +11,7 @@ import typer
 
 from tapeline.cli.commands import Commands
 from tapeline.cli.options import AsJson, out, print_json
+from tapeline.extras import require
 from tapeline.show import readable
 from tapeline.words import counted
 
@@ -31,6 +32,7 @@ def calendar(
     as_json: AsJson = False,
 ) -> None:
     """Extend a settlement calendar with your own days."""
+    require("trades", "tapeline calendar")
     from tapeline.trades.markets import named
     from tapeline.trades.own_days import extend_calendar, read_own_days
 

@@ -22,6 +22,7 @@ from tapeline.cli.options import (
     print_json,
 )
 from tapeline.cli.read import print_audit
+from tapeline.extras import require
 from tapeline.settings import activate, load_settings
 from tapeline.show import as_table, readable
 from tapeline.terminal import styled
@@ -72,6 +73,9 @@ def simulate(
     as_json: AsJson = False,
 ) -> None:
     """Simulate a trading day into a folder or a topic. The expected results are saved first."""
+    require("trades", "tapeline simulate")
+    if topic:
+        require("kafka", "tapeline simulate --topic")
     from tapeline.connect.kafka import client_options
     from tapeline.operate.demo import latest_day, play_day
     from tapeline.trades.topic_delivery import Topic
@@ -108,6 +112,8 @@ def demo(
     ] = False,
 ) -> None:
     """Run a live demo: simulate a brokerage's trading day and show its trade summary."""
+    for extra in ("trades", "serve", *(["kafka"] if kafka else [])):
+        require(extra, "tapeline demo")
     from tapeline.books import Books
     from tapeline.books.audit import audit as run_audit
     from tapeline.operate.demo import Demo, demo_broker

@@ -17,9 +17,17 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tapeline.errors import OperationError
-from tapeline.java import compared_jars, has_jar, named_jar
+from tapeline.java import (
+    OLDEST_JAVA,
+    compared_jars,
+    has_jar,
+    java_command,
+    java_version,
+    named_jar,
+)
 from tapeline.settings import Settings
 from tapeline.spark.conf import spark_conf
+from tapeline.spark.launch import java_options, start_gateway, starts_here
 
 SPARK_ERRORS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 BARE_FILE_SYSTEM = "hadoop-bare-naked-local-fs"
@@ -44,8 +52,6 @@ def build_session(
     """Start Spark on loopback with the jars that set-up fetched."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Its log4j2.properties keeps the terminal free of what is not an error.
-    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "log4j"))
     conf = spark_conf(settings)
     options = {
         **conf.plain,
@@ -62,11 +68,17 @@ def build_session(
     options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, [*bare, *jars]))
     builder: Any = SparkSession.builder.master(settings.spark.master).appName(name)
     try:
-        session = _started(builder, options, conf.secret)
+        if SparkContext._gateway is None:
+            _start_jvm(settings, options, [*bare, *jars])
+        for key, value in {**options, **conf.secret}.items():
+            builder = builder.config(key, value)
+        session: SparkSession = builder.getOrCreate()
+    except OperationError:
+        raise
     except Exception as error:
         raise OperationError(
-            f"Spark did not start: {error}. Spark needs Java 17; run 'make setup', which says how "
-            "to install it."
+            f"Spark did not start: {error}. Spark needs Java {OLDEST_JAVA} or newer; 'tapeline "
+            "doctor' says what was found."
         ) from error
     _refuse_without(session, jars)
     # PySpark prints a wrong column name as pages of JSON; our message says the same in a line.
@@ -78,15 +90,25 @@ def build_session(
     return session
 
 
-def _started(builder: Any, options: dict[str, str], secrets: dict[str, str]) -> SparkSession:
-    """PySpark starts Java with what it knows on the command line, where all users can read it."""
-    if secrets and SparkContext._active_spark_context is None:
-        public = SparkConf(loadDefaults=False).setAll(list(options.items()))
-        SparkContext._ensure_initialized(conf=public)
-    for key, value in {**options, **secrets}.items():
-        builder = builder.config(key, value)
-    session: SparkSession = builder.getOrCreate()
-    return session
+def _start_jvm(settings: Settings, options: dict[str, str], jars: list[Path]) -> None:
+    """Start the JVM with what it must know before it runs, and nothing secret.
+
+    What is on a command line can be read by all users of the machine.
+    """
+    java, version = java_command(), java_version()
+    if java is None or (version or 0) < OLDEST_JAVA:
+        raise OperationError(
+            f"Spark needs Java {OLDEST_JAVA} or newer; found: {version or 'none'}. Install one, or "
+            "run: pip install 'tapeline[java]'"
+        )
+    if starts_here(settings.spark.master):
+        said = java_options(settings.spark.driver_memory, options["spark.driver.extraJavaOptions"])
+        SparkContext._ensure_initialized(gateway=start_gateway(java, said, jars))
+        return
+    # Its log4j2.properties keeps the terminal free of what is not an error.
+    os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "log4j"))
+    public = SparkConf(loadDefaults=False).setAll(list(options.items()))
+    SparkContext._ensure_initialized(conf=public)
 
 
 def _cores(master: str) -> str:

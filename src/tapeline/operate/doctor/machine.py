@@ -28,7 +28,7 @@ def java() -> Iterator[Finding]:
         yield Finding("Java", "ok", f"version {version}")
     else:
         seen = f"version {version}" if version else "none"
-        remedy = "Install Java 17 or newer, for example with 'make setup'."
+        remedy = "Install Java 17 or newer, or run: pip install 'tapeline[java]'"
         yield Finding("Java", "error", f"found: {seen}", remedy)
 
 
@@ -52,7 +52,9 @@ def memory(settings: Settings) -> Iterator[Finding]:
 def jars() -> Iterator[Finding]:
     folder = jars_folder()
     if folder is None:
-        yield Finding("jars", "error", "no jars found", "Run 'make setup', or set TAPELINE_JARS.")
+        yield Finding(
+            "jars", "error", "no jars found", "Run 'tapeline setup', or set TAPELINE_JARS."
+        )
         return
     try:
         listed = listed_jars()
@@ -63,7 +65,7 @@ def jars() -> Iterator[Finding]:
     unlisted = {str(p.relative_to(folder)) for p in folder.rglob("*.jar")} - listed.keys()
     if wrong:
         words = f"missing or changed: {', '.join(wrong)}"
-        yield Finding("jars", "error", words, "Run 'make setup'.")
+        yield Finding("jars", "error", words, "Run 'tapeline setup'.")
     elif unlisted:
         words = f"not on the list, so never loaded: {', '.join(sorted(unlisted))}"
         remedy = f"Find out who put them into {folder}, then remove them."
