@@ -26,6 +26,7 @@ class RecordsPage:
 
     limit: int
     offset: int = 0
+    per_revision: bool = False  # so many of each revision, not of all together
 
 
 def records_of(
@@ -74,14 +75,22 @@ def _links(
     where, values = condition
     if not register_table(connection, "links", books.layout.links(summary.name)):
         return []
-    some = f" limit {page.limit} offset {page.offset}" if page else ""
+    chosen, some = _chosen(page) if page else ("", "")
     rows = connection.execute(
         f"select * exclude ({', '.join(quoted(k) for k in summary.key)}) from links "
-        f"where {where} order by _batch, _position, _sign{some}",
+        f"where {where} {chosen} order by _batch, _position, _sign {some}",
         values,
     )
     names = [column[0] for column in rows.description or ()]
     return [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
+
+
+def _chosen(page: RecordsPage) -> tuple[str, str]:
+    """The SQL of a limit: what stands before ORDER BY, and behind it."""
+    if not page.per_revision:
+        return "", f"limit {page.limit} offset {page.offset}"
+    counted = "row_number() over (partition by _batch, _cause order by _position, _sign)"
+    return f"qualify {counted} <= {page.limit}", ""
 
 
 def _keys(
