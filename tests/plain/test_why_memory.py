@@ -54,7 +54,9 @@ def test_only_listed_records_are_read(tmp_path: Path, monkeypatch: pytest.Monkey
     books = books_of(tmp_path, batches=3, records=500)
     write_deltalake(
         str(books.layout.commits),
-        pa.table({"batch": [1], "event": ["published"], "at": [datetime(2026, 11, 13)]}),
+        pa.table(
+            {"batch": [1], "event": ["published"], "at": [datetime(2026, 11, 13, tzinfo=UTC)]}
+        ),
     )
     wanted: list[int] = []
     want = lineage._want

@@ -15,9 +15,10 @@ from tapeline.books.averages import shown_shares
 from tapeline.books.places import Place, has_rows, place_of, row_column
 from tapeline.books.schemas import MESSAGE, key_words
 from tapeline.declare import Summary
-from tapeline.store.duckdb import connect, quoted, register_table, register_tape
+from tapeline.store.duckdb import connect, register_table, register_tape
 
 Row = dict[str, Any]
+MOST_PER_REVISION = 100_000
 
 
 @dataclass(frozen=True)
@@ -75,22 +76,19 @@ def _links(
     where, values = condition
     if not register_table(connection, "links", books.layout.links(summary.name)):
         return []
-    chosen, some = _chosen(page) if page else ("", "")
-    rows = connection.execute(
-        f"select * exclude ({', '.join(quoted(k) for k in summary.key)}) from links "
-        f"where {where} {chosen} order by _batch, _position, _sign {some}",
-        values,
-    )
+    if page and page.per_revision:
+        # Only the first of each group stay in memory, however many there are.
+        most = min(page.limit, MOST_PER_REVISION)
+        first = f"arg_min(links, struct_pack(place := _position, sign := _sign), {most})"
+        groups = f"select unnest({first}) as one from links where {where} group by _batch, _cause"
+        query = f"select unnest(one) from ({groups}) order by one._batch, one._position, one._sign"
+    else:
+        some = f"limit {page.limit} offset {page.offset}" if page else ""
+        query = f"select * from links where {where} order by _batch, _position, _sign {some}"
+    rows = connection.execute(query, values)
     names = [column[0] for column in rows.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
-
-
-def _chosen(page: RecordsPage) -> tuple[str, str]:
-    """The SQL of a limit: what stands before ORDER BY, and behind it."""
-    if not page.per_revision:
-        return "", f"limit {page.limit} offset {page.offset}"
-    counted = "row_number() over (partition by _batch, _cause order by _position, _sign)"
-    return f"qualify {counted} <= {page.limit}", ""
+    found = [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
+    return [{n: v for n, v in one.items() if n not in summary.key} for one in found]
 
 
 def _keys(
