@@ -79,8 +79,9 @@ def _links(
     if page and page.per_revision:
         # Only the first of each group stay in memory, however many there are.
         most = min(page.limit, MOST_PER_REVISION)
-        first = f"arg_min(links, struct_pack(place := _position, sign := _sign), {most})"
-        groups = f"select unnest({first}) as one from links where {where} group by _batch, _cause"
+        first = f"arg_min(_link, struct_pack(place := _position, sign := _sign), {most})"
+        rows_of_each = f"from links as _link where {where} group by _batch, _cause"
+        groups = f"select unnest({first}) as one {rows_of_each}"
         query = f"select unnest(one) from ({groups}) order by one._batch, one._position, one._sign"
     else:
         some = f"limit {page.limit} offset {page.offset}" if page else ""
@@ -189,6 +190,18 @@ def origins_at(books: Books, places: Sequence[Place]) -> dict[Place, Row]:
     with connect() as connection:
         _want(connection, places)
         return origins_of(connection, books, places)
+
+
+def origin_facts(origin: Row) -> Row:
+    """File and line of a record, or topic, partition and offset."""
+    message = origin.get("message") or {}
+    return {
+        "delivery": origin.get("delivery"),
+        "line": None if message else origin.get("line"),
+        "topic": message.get("topic"),
+        "partition": message.get("partition"),
+        "offset": message.get("offset"),
+    }
 
 
 def record_at(books: Books, place: Place) -> Row | None:
