@@ -11,6 +11,7 @@ const LONGEST_LINE = 24;
 const SYMBOLS = ["circle", "square", "diamond", "cross", "triangle-up"];
 const DAY = 86_400_000;
 let pipeline = null;
+let drawn = false;
 
 const summary = () => pipeline.summaries.find((one) => one.name === byId("name").value);
 const words = (name) => name.replaceAll("_", " ");
@@ -81,7 +82,8 @@ const refresh = refreshing(async () => {
 function nothing(said) {
   fill(byId("twin"), empty(said));
   byId("said").textContent = "";
-  Plotly.purge(byId("chart"));
+  if (drawn) Plotly.purge(byId("chart"));
+  drawn = false;
 }
 
 const label = (names, row) => names.map((name) => text(row[name])).join(" · ");
@@ -128,6 +130,7 @@ async function chart(of, measure, where, then) {
   const narrow = innerWidth <= 640;
   const many = shown.length > MOST_NAMES_ABOVE;
   const legend = narrow ? { orientation: "h", y: -0.4 } : many ? { orientation: "v" } : { orientation: "h", y: 1.12 };
+  drawn = true;
   const title = `${words(measure.name)}${unit ? ` (${unit})` : ""}`;
   await draw(byId("chart"), shown, { xaxis: of.time ? { title: { text: zone() } } : {}, yaxis: { title: { text: title }, tickformat: "~s", rangemode: "tozero" }, hovermode: "closest", legend, showlegend: of.time !== null && shown.length > 1 });
 }
