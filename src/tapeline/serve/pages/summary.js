@@ -132,7 +132,7 @@ async function chart(of, measure, where, then) {
   const legend = narrow ? { orientation: "h", y: -0.4 } : many ? { orientation: "v" } : { orientation: "h", y: 1.12 };
   drawn = true;
   const title = `${words(measure.name)}${unit ? ` (${unit})` : ""}`;
-  await draw(byId("chart"), shown, { xaxis: of.time ? { title: { text: zone() } } : {}, yaxis: { title: { text: title }, tickformat: "~s", rangemode: "tozero" }, hovermode: "closest", legend, showlegend: of.time !== null && shown.length > 1 });
+  await draw(byId("chart"), shown, { xaxis: of.time ? { title: { text: zone() } } : {}, yaxis: { title: { text: title }, tickformat: "~s", rangemode: "tozero" }, hovermode: "closest", legend, showlegend: of.time !== null && names.length > 0 });
 }
 
 const common = (values) => ({ y: values.map(Number), customdata: values.map((value) => readable(value, decimals(value))), hovertemplate: "%{x}<br>%{customdata}" });
