@@ -23,6 +23,7 @@ from tapeline.declare import (
 )
 from tapeline.errors import DeclarationError, OperationError, TapelineError
 from tapeline.formats.csv import Csv
+from tapeline.formats.json import Json
 from tapeline.formats.records import Records
 from tapeline.settings import option
 
@@ -39,6 +40,7 @@ __all__ = [
     "Foreach",
     "Format",
     "HttpPull",
+    "Json",
     "Kafka",
     "Memory",
     "OperationError",
