@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import BinaryIO, Literal
 
-from tapeline.declare.format import FileLimits, Format
+from tapeline.declare.format import FileLimits, Format, RecordFile
 from tapeline.formats.avro_files import MAGIC as AVRO
 from tapeline.formats.avro_schemas import keep_schema
 from tapeline.formats.decoding import FAILS
@@ -18,21 +19,23 @@ from tapeline.formats.limits import MIB, IntakeLimits, UnreadableFileError
 from tapeline.formats.lines import Lines, lines_of
 from tapeline.formats.named import format_of
 from tapeline.formats.parquet import MAGIC as PARQUET
+from tapeline.intake.compression import compression_of, unpacked
+from tapeline.intake.members import BLOCK, Member, archive_of, tar_members, zip_members
 
 READ_BYTES = 4 * MIB
-GZIP = b"\x1f\x8b"
 UTF8_MARK = b"\xef\xbb\xbf"
-HEAD_BYTES = 16
 # How files begin that hold no lines intake can cut, and what their sender should know.
 FOREIGN = (
-    (b"PK\x03\x04", "it is a zip archive; send plain text or gzip"),
-    (b"\x28\xb5\x2f\xfd", "it is compressed with zstd; send plain text or gzip"),
-    (b"\xfd7zXZ\x00", "it is compressed with xz; send plain text or gzip"),
-    *((b"BZh%d1AY&SY" % n, "it is compressed with bzip2; send gzip") for n in range(1, 10)),
     (b"\xff\xfe", "it is UTF-16 or UTF-32 text; send UTF-8"),
     (b"\xfe\xff", "it is UTF-16 text; send UTF-8"),
     (b"\x00\x00\xfe\xff", "it is UTF-32 text; send UTF-8"),
 )
+
+
+WRONG_FORMAT = {
+    PARQUET: "it is a Parquet file; declare the source with format 'parquet'",
+    AVRO: "it is an Avro file; declare the source with format 'avro'",
+}
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,9 @@ class TailStart:
 class DeliveryReader:
     """One pass over the first `size` bytes of an open file: iterate it for the lines.
 
-    The `header`, a csv's first line or the name of an Avro file's schema, is known before its first
-    lines are given out; `sha256`, of the bytes as delivered, after the last ones. Raises
-    UnreadableFileError at what makes the file unreadable.
+    The `header`, a csv's first line or the name of an Avro file's schema, and the `member` of an
+    archive are those of the lines given out last; `sha256`, of the bytes as delivered, is known
+    after the last ones. Raises UnreadableFileError at what makes the file unreadable.
     """
 
     def __init__(
@@ -74,11 +77,13 @@ class DeliveryReader:
         start: TailStart | None = None,
     ) -> None:
         self.header = start.header if start else None
+        self.member: str | None = None
         self.sha256 = ""
         self._handle = handle
         self._size = size
         self._form = form
         self._limits = limits
+        self._read_bytes = 0
         self.lines_before = start.lines_before if start else 0
 
     def __iter__(self) -> Iterator[Lines]:
@@ -88,30 +93,54 @@ class DeliveryReader:
         return self._counted()
 
     def _counted(self) -> Iterator[Lines]:
-        number = self.lines_before + 1
         count = 0
-        for some in self._split():
-            lines = some if isinstance(some, Lines) else lines_of(some, number, self.record_bytes)
-            if not len(lines):  # a format may have nothing to give out yet
-                continue
-            number += len(lines)
-            count += len(lines)
-            if count > self._limits.file_rows:
-                raise UnreadableFileError(
-                    f"it has more than {self._limits.file_rows:,} records, the limit"
+        for file in self._files():
+            number = file.lines_before + 1
+            for some in self._split(file):
+                lines = (
+                    some if isinstance(some, Lines) else lines_of(some, number, self.record_bytes)
                 )
-            yield lines
+                if not len(lines):  # a format may have nothing to give out yet
+                    continue
+                number += len(lines)
+                count += len(lines)
+                if count > self._limits.file_rows:
+                    raise UnreadableFileError(
+                        f"it has more than {self._limits.file_rows:,} records, the limit"
+                    )
+                self.header = file.header
+                self.member = file.name if isinstance(file, MemberFile) else None
+                yield lines
         self.sha256 = self.sha256 or sha256_of(self._handle, self._size)
 
-    def _split(self) -> Iterator[Sequence[bytes]]:
-        """What the format makes of the file; what it raises says that the file is not sound."""
+    def _files(self) -> Iterator[RecordFile]:
+        """The file itself, or those in it if it is an archive."""
+        head = os.pread(self._handle, BLOCK, 0)
+        if self._form.written.unpacks and compression_of(head):
+            head, _ = peeked(self._unpacked(), BLOCK)
+        kind = archive_of(head) if self._form.written.unpacks else None
+        if kind is None:
+            yield self
+            return
+        members = zip_members(self.open()) if kind == "zip" else tar_members(self._unpacked())
+        if kind == "zip" and compression_of(os.pread(self._handle, BLOCK, 0)):
+            raise UnreadableFileError("it is a zip archive that was compressed; send the archive")
+        left = [self.limits.unpacked_bytes]  # of all members together
+        for member in members:
+            yield MemberFile(member, self, left)
+
+    def _split(self, file: RecordFile) -> Iterator[Sequence[bytes]]:
+        """What the format makes of a file; what it raises says that the file is not sound."""
+        where = f"its member '{file.name}': " if isinstance(file, MemberFile) else ""
         try:
-            yield from self._form.written.split(self)
+            yield from self._form.written.split(file)
+        except UnreadableFileError as error:
+            raise UnreadableFileError(f"{where}{error}") from None
         except ValueError as error:
-            raise UnreadableFileError(str(error)) from None
+            raise UnreadableFileError(f"{where}{error}") from None
         except FAILS as error:
             raise UnreadableFileError(
-                f"it is not {self._form.written.name}: {type(error).__name__}: {error}"
+                f"{where}it is not {self._form.written.name}: {type(error).__name__}: {error}"
             ) from None
 
     @property
@@ -134,33 +163,111 @@ class DeliveryReader:
 
     def chunks(self) -> Iterator[bytes]:
         """The bytes to split: out of their container, without a byte order mark."""
-        chunks = self._raw()
         magic = os.pread(self._handle, min(4, self._size), 0)
-        if magic.startswith(GZIP):
-            chunks = _unpacked(chunks, self._limits)
-        elif magic == PARQUET and os.pread(self._handle, 4, self._size - 4) == PARQUET:
-            raise UnreadableFileError(
-                "it is a Parquet file; declare the source with format 'parquet'"
-            )
-        elif magic == AVRO:
-            raise UnreadableFileError("it is an Avro file; declare the source with format 'avro'")
-        head = b""
-        while len(head) < HEAD_BYTES and (chunk := next(chunks, b"")):
-            head += chunk
-        for beginning, reason in FOREIGN:
-            if head.startswith(beginning):
-                raise UnreadableFileError(reason)
-        if head.startswith(GZIP):
-            raise UnreadableFileError("it is gzip inside gzip; compress it once")
-        yield head.removeprefix(UTF8_MARK)
-        yield from chunks
+        if magic == PARQUET and os.pread(self._handle, 4, self._size - 4) == PARQUET:
+            raise UnreadableFileError(WRONG_FORMAT[PARQUET])
+        if magic == AVRO:
+            raise UnreadableFileError(WRONG_FORMAT[AVRO])
+        return text_of(self._unpacked())
+
+    def _unpacked(self) -> Iterator[bytes]:
+        return self.once_unpacked(self._raw())
+
+    def once_unpacked(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Content out of its compression, if it has one."""
+        head, chunks = peeked(chunks, BLOCK)
+        kind = compression_of(head)
+        if kind is None:
+            return chunks
+        inside = unpacked(kind, chunks, lambda: self._read_bytes, self._limits)
+        head, inside = peeked(inside, BLOCK)
+        if inner := compression_of(head):
+            raise UnreadableFileError(f"it is {inner} inside {kind}; compress it once")
+        return inside
 
     def _raw(self) -> Iterator[bytes]:
         digest = hashlib.sha256()
+        self._read_bytes = 0
         for chunk in _chunks(self._handle, self._size):
             digest.update(chunk)
+            self._read_bytes += len(chunk)
             yield chunk
         self.sha256 = digest.hexdigest()
+
+
+class MemberFile:
+    """A file in an archive, as a format reads it."""
+
+    def __init__(self, member: Member, archive: DeliveryReader, left: list[int]) -> None:
+        self.name = member.name
+        self.header: bytes | None = None
+        self.lines_before = 0
+        self._member = member
+        self._archive = archive
+        self._left = left
+        self._before: list[bytes] = []
+
+    @property
+    def record_bytes(self) -> int:
+        return self._archive.record_bytes
+
+    @property
+    def limits(self) -> FileLimits:
+        return self._archive.limits
+
+    def keep(self, text: bytes) -> bytes:
+        return self._archive.keep(text)
+
+    def chunks(self) -> Iterator[bytes]:
+        head, content = peeked(self._content(), BLOCK)
+        for magic, words in WRONG_FORMAT.items():
+            if head.startswith(magic):
+                raise UnreadableFileError(words)
+        return text_of(content)
+
+    def open(self) -> BinaryIO:
+        file = TemporaryFile()  # noqa: SIM115 - the format closes it
+        for chunk in self._content():
+            file.write(chunk)
+        file.seek(0)
+        return file
+
+    def _content(self) -> Iterator[bytes]:
+        return self._limited(self._archive.once_unpacked(self._member.chunks))
+
+    def _limited(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """The content, as far as all members together may go."""
+        for chunk in chunks:
+            self._left[0] -= len(chunk)
+            if self._left[0] < 0:
+                limit = self.limits.unpacked_bytes
+                raise UnreadableFileError(f"its archive unpacks to more than {limit:,} bytes")
+            yield chunk
+
+
+def text_of(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Text without a byte order mark. Raises UnreadableFileError if it is something else."""
+    head, chunks = peeked(chunks, BLOCK)
+    for beginning, reason in FOREIGN:
+        if head.startswith(beginning):
+            raise UnreadableFileError(reason)
+    if kind := archive_of(head):
+        raise UnreadableFileError(f"it is a {kind} archive inside an archive; pack it once")
+    return without_mark(chunks)
+
+
+def without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    head, chunks = peeked(chunks, len(UTF8_MARK))
+    first = next(chunks, b"")
+    return chain([first.removeprefix(UTF8_MARK)], chunks)
+
+
+def peeked(chunks: Iterator[bytes], size: int) -> tuple[bytes, Iterator[bytes]]:
+    """The first bytes of some content, and all of it; the first chunk has at least these bytes."""
+    head = b""
+    while len(head) < size and (chunk := next(chunks, None)) is not None:
+        head += chunk
+    return head[:size], chain([head], chunks)
 
 
 def sha256_of(handle: int, size: int) -> str:
@@ -181,41 +288,3 @@ def _chunks(handle: int, size: int) -> Iterator[bytes]:
             )
         offset += len(chunk)
         yield chunk
-
-
-def _unpacked(chunks: Iterator[bytes], limits: IntakeLimits) -> Iterator[bytes]:
-    """The content of gzip members, one after the other."""
-    member = zlib.decompressobj(wbits=31)
-    packed = unpacked = 0
-    for chunk in chunks:
-        rest = chunk
-        packed += len(chunk)
-        limit = limits.of(packed).unpacked_bytes
-        while True:
-            if member.eof:
-                rest = rest.lstrip(b"\0")  # padding between and after members is allowed
-                if not rest:
-                    break
-                member = zlib.decompressobj(wbits=31)
-            data, rest = _inflated(member, rest)
-            unpacked += len(data)
-            if unpacked > limit:
-                raise UnreadableFileError(
-                    f"its gzip stream unpacks to more than {limit:,} bytes from {packed:,}"
-                )
-            if data:
-                yield data
-            # A full chunk may leave output behind even when all input is used up.
-            if not rest and len(data) < READ_BYTES:
-                break
-    if not member.eof:
-        raise UnreadableFileError("its gzip stream ends early")
-
-
-def _inflated(member: zlib._Decompress, packed: bytes) -> tuple[bytes, bytes]:
-    """Some unpacked bytes, and the input that was not needed for them."""
-    try:
-        data = member.decompress(packed, READ_BYTES)
-    except zlib.error as error:
-        raise UnreadableFileError(f"its gzip stream is damaged: {error}") from None
-    return data, member.unused_data if member.eof else member.unconsumed_tail
