@@ -9,6 +9,7 @@ from typing import Any
 
 from tapeline.declare.format import Carrier, Format, RecordFile, Row
 from tapeline.errors import DeclarationError, OperationError
+from tapeline.formats.encodings import UTF8, encoding_of, ends_lines_like_ascii
 from tapeline.formats.json_document import document_records
 from tapeline.formats.lines import split_lines
 from tapeline.show import plain
@@ -20,15 +21,17 @@ class Json(Format):
 
     With `document` a file is one JSON document: a list of records, or one record. `records` is the
     path of names to that list, as in "result.trades". With `positional` a record is a list, whose
-    values are the declared columns in their order.
+    values are the declared columns in their order. `encoding` is that of files.
     """
 
     document: bool = False
     records: str | None = None
     positional: bool = False
+    encoding: str = UTF8
     name = "json"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "encoding", encoding_of("Json", self.encoding))
         if self.records is not None and not all(self.records.split(".")):
             raise DeclarationError(
                 f"Json: records={self.records!r} is not a path. Write names with dots between "
@@ -42,19 +45,19 @@ class Json(Format):
 
     @property
     def reads(self) -> tuple[Carrier, ...]:  # type: ignore[override]
-        return ("file", "message") if self.in_lines else ("file",)
+        return ("file", "message") if self.in_lines and self.encoding == UTF8 else ("file",)
 
     @property
     def writes(self) -> tuple[Carrier, ...]:  # type: ignore[override]
-        return ("file", "message") if self.in_lines and not self.positional else ()
+        return ("file", "message") if self.takes_json_lines else ()
 
     @property
     def grows(self) -> bool:  # type: ignore[override]
-        return self.in_lines
+        return self.in_lines and ends_lines_like_ascii(self.encoding)
 
     @property
     def takes_json_lines(self) -> bool:  # type: ignore[override]
-        return self.in_lines and not self.positional
+        return self.in_lines and not self.positional and self.encoding == UTF8
 
     @property
     def meaning(self) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ BROKEN = (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError, MemoryError
 
 def compression_of(head: bytes) -> str | None:
     """How content is compressed that begins with these bytes."""
-    kinds = {"gzip": GZIP, "bzip2": BZIP2, "xz": XZ, "zstd": ZSTD}
+    kinds = {"gzip": (GZIP,), "bzip2": BZIP2, "xz": (XZ,), "zstd": (ZSTD,)}
     return next((kind for kind, magic in kinds.items() if head.startswith(magic)), None)
 
 

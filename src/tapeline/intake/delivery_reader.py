@@ -5,37 +5,24 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import BinaryIO, Literal
+from tempfile import SpooledTemporaryFile, TemporaryFile
+from typing import BinaryIO, Literal, NamedTuple
 
 from tapeline.declare.format import FileLimits, Format, RecordFile
-from tapeline.formats.avro_files import MAGIC as AVRO
 from tapeline.formats.avro_schemas import keep_schema
 from tapeline.formats.decoding import FAILS
 from tapeline.formats.limits import MIB, IntakeLimits, UnreadableFileError
-from tapeline.formats.lines import Lines, lines_of
+from tapeline.formats.lines import LF, Lines, lines_of
 from tapeline.formats.named import format_of
-from tapeline.formats.parquet import MAGIC as PARQUET
-from tapeline.intake.compression import compression_of, unpacked
+from tapeline.intake.compression import MAGIC_BYTES, compression_of, unpacked
+from tapeline.intake.content import AVRO, PARQUET, WRONG_FORMAT, peeked, text_of
 from tapeline.intake.members import BLOCK, Member, archive_of, tar_members, zip_members
 
 READ_BYTES = 4 * MIB
-UTF8_MARK = b"\xef\xbb\xbf"
-# How files begin that hold no lines intake can cut, and what their sender should know.
-FOREIGN = (
-    (b"\xff\xfe", "it is UTF-16 or UTF-32 text; send UTF-8"),
-    (b"\xfe\xff", "it is UTF-16 text; send UTF-8"),
-    (b"\x00\x00\xfe\xff", "it is UTF-32 text; send UTF-8"),
-)
-
-
-WRONG_FORMAT = {
-    PARQUET: "it is a Parquet file; declare the source with format 'parquet'",
-    AVRO: "it is an Avro file; declare the source with format 'avro'",
-}
 
 
 @dataclass(frozen=True)
@@ -58,6 +45,13 @@ class TailStart:
 
     lines_before: int = 0
     header: bytes | None = None
+
+
+class Origin(NamedTuple):
+    """What the records of one file share: its header, and which member of an archive it is."""
+
+    header: bytes | None = None
+    member: str | None = None
 
 
 class DeliveryReader:
@@ -115,19 +109,25 @@ class DeliveryReader:
 
     def _files(self) -> Iterator[RecordFile]:
         """The file itself, or those in it if it is an archive."""
-        head = os.pread(self._handle, BLOCK, 0)
-        if self._form.written.unpacks and compression_of(head):
-            head, _ = peeked(self._unpacked(), BLOCK)
-        kind = archive_of(head) if self._form.written.unpacks else None
+        kind = self.archive()
         if kind is None:
             yield self
             return
-        members = zip_members(self.open()) if kind == "zip" else tar_members(self._unpacked())
-        if kind == "zip" and compression_of(os.pread(self._handle, BLOCK, 0)):
+        if kind == "zip" and compression_of(os.pread(self._handle, MAGIC_BYTES, 0)):
             raise UnreadableFileError("it is a zip archive that was compressed; send the archive")
         left = [self.limits.unpacked_bytes]  # of all members together
-        for member in members:
-            yield MemberFile(member, self, left)
+        for member in zip_members(self.open()) if kind == "zip" else tar_members(self._unpacked()):
+            with closing(MemberFile(member, self, left)) as file:
+                yield file
+
+    def archive(self) -> str | None:
+        """Which archive the file is, if its format does not read archives as such."""
+        if not self._form.written.unpacks:
+            return None
+        head = os.pread(self._handle, min(BLOCK, self._size), 0)
+        if compression_of(head):
+            head, _ = peeked(self._unpacked(), BLOCK)
+        return archive_of(head)
 
     def _split(self, file: RecordFile) -> Iterator[Sequence[bytes]]:
         """What the format makes of a file; what it raises says that the file is not sound."""
@@ -142,6 +142,11 @@ class DeliveryReader:
             raise UnreadableFileError(
                 f"{where}it is not {self._form.written.name}: {type(error).__name__}: {error}"
             ) from None
+
+    @property
+    def origin(self) -> Origin:
+        """Where the lines come from that were given out last."""
+        return Origin(self.header, self.member)
 
     @property
     def record_bytes(self) -> int:
@@ -168,7 +173,11 @@ class DeliveryReader:
             raise UnreadableFileError(WRONG_FORMAT[PARQUET])
         if magic == AVRO:
             raise UnreadableFileError(WRONG_FORMAT[AVRO])
-        return text_of(self._unpacked())
+        return self.text_of(self._unpacked())
+
+    def text_of(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Content as UTF-8. Raises UnreadableFileError if it is something else."""
+        return text_of(chunks, self._form.written.encoding)
 
     def _unpacked(self) -> Iterator[bytes]:
         return self.once_unpacked(self._raw())
@@ -205,7 +214,7 @@ class MemberFile:
         self._member = member
         self._archive = archive
         self._left = left
-        self._before: list[bytes] = []
+        self._kept: SpooledTemporaryFile[bytes] | None = None
 
     @property
     def record_bytes(self) -> int:
@@ -219,11 +228,15 @@ class MemberFile:
         return self._archive.keep(text)
 
     def chunks(self) -> Iterator[bytes]:
+        """The content. A second time only if it has no line end: then it was kept."""
+        if self._kept is not None:
+            self._kept.seek(0)
+            return self._archive.text_of(iter(partial(self._kept.read, READ_BYTES), b""))
         head, content = peeked(self._content(), BLOCK)
         for magic, words in WRONG_FORMAT.items():
             if head.startswith(magic):
                 raise UnreadableFileError(words)
-        return text_of(content)
+        return self._archive.text_of(self._keeping(content))
 
     def open(self) -> BinaryIO:
         file = TemporaryFile()  # noqa: SIM115 - the format closes it
@@ -232,8 +245,24 @@ class MemberFile:
         file.seek(0)
         return file
 
+    def close(self) -> None:
+        """Let go of what was kept."""
+        if self._kept is not None:
+            self._kept.close()
+
     def _content(self) -> Iterator[bytes]:
         return self._limited(self._archive.once_unpacked(self._member.chunks))
+
+    def _keeping(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """The content, which is kept until it has a line end: an archive is read only once."""
+        kept = self._kept = SpooledTemporaryFile(READ_BYTES)  # noqa: SIM115 - goes with the member
+        for chunk in chunks:
+            if self._kept is not None and LF in chunk:
+                self._kept = None
+                kept.close()
+            if self._kept is not None:
+                self._kept.write(chunk)
+            yield chunk
 
     def _limited(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """The content, as far as all members together may go."""
@@ -243,31 +272,6 @@ class MemberFile:
                 limit = self.limits.unpacked_bytes
                 raise UnreadableFileError(f"its archive unpacks to more than {limit:,} bytes")
             yield chunk
-
-
-def text_of(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Text without a byte order mark. Raises UnreadableFileError if it is something else."""
-    head, chunks = peeked(chunks, BLOCK)
-    for beginning, reason in FOREIGN:
-        if head.startswith(beginning):
-            raise UnreadableFileError(reason)
-    if kind := archive_of(head):
-        raise UnreadableFileError(f"it is a {kind} archive inside an archive; pack it once")
-    return without_mark(chunks)
-
-
-def without_mark(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    head, chunks = peeked(chunks, len(UTF8_MARK))
-    first = next(chunks, b"")
-    return chain([first.removeprefix(UTF8_MARK)], chunks)
-
-
-def peeked(chunks: Iterator[bytes], size: int) -> tuple[bytes, Iterator[bytes]]:
-    """The first bytes of some content, and all of it; the first chunk has at least these bytes."""
-    head = b""
-    while len(head) < size and (chunk := next(chunks, None)) is not None:
-        head += chunk
-    return head[:size], chain([head], chunks)
 
 
 def sha256_of(handle: int, size: int) -> str:

@@ -26,6 +26,7 @@ BLOCK = tarfile.BLOCKSIZE
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)
 OFFICE = "[Content_Types].xml"
+DAMAGED = (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError, ValueError)
 FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 
 
@@ -53,7 +54,7 @@ def archive_of(head: bytes) -> str | None:
 def zip_members(file: BinaryIO) -> Iterator[Member]:
     """The files in a zip archive, in the order of its directory."""
     try:
-        with zipfile.ZipFile(_BoundedReads(file)) as archive:  # type: ignore[arg-type]
+        with zipfile.ZipFile(_BoundedReads(file)) as archive:
             entries = archive.infolist()
             _check_count(len(entries))
             if any(entry.filename == OFFICE for entry in entries):
@@ -68,9 +69,17 @@ def zip_members(file: BinaryIO) -> Iterator[Member]:
                     raise UnreadableFileError(
                         f"its member '{name}' is not packed with deflate or bzip2"
                     )
-                with archive.open(entry) as member:
-                    yield Member(name, iter(lambda f=member: f.read(READ_BYTES), b""))  # type: ignore[misc]
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError) as error:
+                yield Member(name, _zip_content(archive, entry))
+    except DAMAGED as error:
+        raise UnreadableFileError(f"its zip archive is damaged: {error}") from None
+
+
+def _zip_content(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[bytes]:
+    try:
+        with archive.open(entry) as member:
+            while chunk := member.read(READ_BYTES):
+                yield chunk
+    except DAMAGED as error:
         raise UnreadableFileError(f"its zip archive is damaged: {error}") from None
 
 

@@ -103,12 +103,18 @@ def _faults(records: Records, fields: Iterable[Field]) -> Column:
     return F.concat_ws(
         FAULT_SEPARATOR,
         F.col("_fault"),
-        F.when(F.col("_text").isNull(), F.lit("the record is not UTF-8")),
+        F.when(F.col("_text").isNull(), F.lit(f"the record is not {_encoding(records)}")),
         F.col("_bad"),
         *[_retyped(field) for field in fields if records.written.retypes],
         *[_missing(field, records) for field in fields if field.required],
         *[_fault(field, records.zone) for field in fields if field.type != "string"],
     )
+
+
+def _encoding(records: Records) -> str:
+    """What the sender writes; on the tape it is UTF-8, whatever it was."""
+    said = records.written.encoding
+    return "UTF-8" if said == "utf-8" else said
 
 
 def _retyped(field: Field) -> Column:
