@@ -18,8 +18,9 @@ from tapeline.formats.decoding import FAILS
 from tapeline.formats.limits import MIB, IntakeLimits, UnreadableFileError
 from tapeline.formats.lines import LF, Lines, lines_of
 from tapeline.formats.named import format_of
+from tapeline.formats.parquet import MAGIC as PARQUET
 from tapeline.intake.compression import MAGIC_BYTES, compression_of, unpacked
-from tapeline.intake.content import AVRO, PARQUET, WRONG_FORMAT, peeked, text_of
+from tapeline.intake.content import WRONG_FORMAT, peeked, text_of
 from tapeline.intake.members import BLOCK, Member, archive_of, tar_members, zip_members
 
 READ_BYTES = 4 * MIB
@@ -169,10 +170,9 @@ class DeliveryReader:
     def chunks(self) -> Iterator[bytes]:
         """The bytes to split: out of their container, without a byte order mark."""
         magic = os.pread(self._handle, min(4, self._size), 0)
-        if magic == PARQUET and os.pread(self._handle, 4, self._size - 4) == PARQUET:
-            raise UnreadableFileError(WRONG_FORMAT[PARQUET])
-        if magic == AVRO:
-            raise UnreadableFileError(WRONG_FORMAT[AVRO])
+        text = magic == PARQUET != os.pread(self._handle, 4, self._size - 4)
+        if magic in WRONG_FORMAT and not text:
+            raise UnreadableFileError(WRONG_FORMAT[magic])
         return self.text_of(self._unpacked())
 
     def text_of(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -233,9 +233,8 @@ class MemberFile:
             self._kept.seek(0)
             return self._archive.text_of(iter(partial(self._kept.read, READ_BYTES), b""))
         head, content = peeked(self._content(), BLOCK)
-        for magic, words in WRONG_FORMAT.items():
-            if head.startswith(magic):
-                raise UnreadableFileError(words)
+        if head[:4] in WRONG_FORMAT:
+            raise UnreadableFileError(WRONG_FORMAT[head[:4]])
         return self._archive.text_of(self._keeping(content))
 
     def open(self) -> BinaryIO:
