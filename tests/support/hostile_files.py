@@ -120,6 +120,11 @@ def avro_bombs() -> Iterator[tuple[str, str, bytes]]:
     yield "names without values", "avro", avro(record("R", **nulls, x="int"), number(7))
     items = {"type": "array", "items": record("I", **dict(list(nulls.items())[:500]), x="int")}
     yield "lists of such", "avro", avro(record("R", a=items), number(10_000) + b"\2" * 10_001)
+    long = {"type": "bytes", "logicalType": "decimal", "precision": 999_999, "scale": 900_000}
+    listed = record("R", a={"type": "array", "items": long})
+    body = number(5_000) + b"\2\7" * 5_000 + number(0)
+    yield "decimals of a million digits", "avro", avro(listed, body)
+    yield "one such decimal", "avro", avro(record("R", a=long), b"\2\7")
     yield "one long name", "avro", avro(record("R", **{"n" * 500_000: "int"}), number(7))
 
 
