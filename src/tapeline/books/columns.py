@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from tapeline.books.averages import shown_kinds
 from tapeline.books.exact import OVERFLOW, Kind
 from tapeline.books.reader import Books
 from tapeline.books.schemas import JOURNAL, UNREAD
 from tapeline.declare import Summary
-from tapeline.errors import OperationError
-
-
-def stored_shape(folder: Path) -> pa.Schema:
-    """The columns of a table as it is stored."""
-    try:
-        return pa.schema(DeltaTable(str(folder)).schema().to_arrow())
-    except TableNotFoundError:
-        raise OperationError(f"{folder} does not exist yet. Run the pipeline once.") from None
+from tapeline.store.delta_files import stored_schema
 
 
 def shape_of(books: Books, name: str) -> pa.Schema:
     """The columns of a summary, table or reference as a reader sees them."""
     plan, layout = books.plan.pipeline, books.layout
     if name in plan.tables:
-        stored = stored_shape(layout.register(name))
+        stored = stored_schema(layout.register(name))
         return pa.schema([field for field in stored if field.name not in UNREAD])
     if name in plan.references:
-        stored = stored_shape(layout.reference(name))
+        stored = stored_schema(layout.reference(name))
         return pa.schema([field for field in stored if field.name != "_batch"])
-    return summary_shape(plan.summaries[name], stored_shape(layout.journal(name)))
+    return summary_shape(plan.summaries[name], stored_schema(layout.journal(name)))
 
 
 def summary_shape(summary: Summary, stored: pa.Schema) -> pa.Schema:

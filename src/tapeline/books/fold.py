@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
-import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaError
 
 from tapeline.books import exact
 from tapeline.books.averages import COUNT, SUM, averages_in, in_duckdb, shown_kinds, shown_rows
 from tapeline.books.layout import Layout
 from tapeline.declare import Summary
 from tapeline.declare.duration import parse_duration
-from tapeline.store.delta import NO_HOOKS, read_files
-from tapeline.store.duckdb import connect, quoted, register_table, view_files
+from tapeline.store.delta_files import LogError, overwrite, read_files
+from tapeline.store.duckdb import (
+    Connection,
+    QueryError,
+    connect,
+    quoted,
+    register_table,
+    view_files,
+)
 
 Quote = Callable[[str], str]  # a name as SQL writes it
 Divide = Callable[[str, str, exact.Kind], str]  # SQL of a sum divided by its count
 
 
-def kinds_of(
-    connection: duckdb.DuckDBPyConnection, table: str, summary: Summary
-) -> dict[str, exact.Kind]:
+def kinds_of(connection: Connection, table: str, summary: Summary) -> dict[str, exact.Kind]:
     """The measures of a journal, each with its type."""
     described = connection.execute(f'select column_name, column_type from (describe "{table}")')
     return {
@@ -102,7 +102,7 @@ def typed(
 
 
 def fold_view(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     layout: Layout,
     summary: Summary,
     batch: int,
@@ -152,22 +152,18 @@ def _beside(kinds: Mapping[str, exact.Kind]) -> list[str]:
     return found
 
 
-def exact_rows(
-    connection: duckdb.DuckDBPyConnection, summary: Summary, where: str = "true"
-) -> pa.Table:
+def exact_rows(connection: Connection, summary: Summary, where: str = "true") -> pa.Table:
     """The rows of a summary that `fold_view` made readable, every number in full."""
     return shown_rows(_in_full(connection, summary, where))
 
 
-def stored_rows(
-    connection: duckdb.DuckDBPyConnection, summary: Summary, where: str = "true"
-) -> pa.Table:
+def stored_rows(connection: Connection, summary: Summary, where: str = "true") -> pa.Table:
     """The same rows with the parts of averages in the place of the averages."""
     rows = _in_full(connection, summary, where)
     return rows.drop_columns(averages_in(rows.column_names))
 
 
-def _in_full(connection: duckdb.DuckDBPyConnection, summary: Summary, where: str) -> pa.Table:
+def _in_full(connection: Connection, summary: Summary, where: str) -> pa.Table:
     query = f"select * from {quoted(exactly(summary.name))} as folded where {where}"
     return exact.settled(connection.sql(query).to_arrow_table())
 
@@ -177,9 +173,7 @@ def exactly(summary: str) -> str:
     return f"{summary}__exactly"
 
 
-def _register_balances(
-    connection: duckdb.DuckDBPyConnection, layout: Layout, summary: Summary, batch: int
-) -> int:
+def _register_balances(connection: Connection, layout: Layout, summary: Summary, batch: int) -> int:
     """The batch up to which stored balances can be used; 0 when there are none to use."""
     name = f"{summary.name}__balances"
     try:
@@ -188,7 +182,7 @@ def _register_balances(
             return 0
         view_files(connection, name, [path for path, _, _ in files])
         (found,) = connection.execute(f"select max(_batch) from {name}").fetchall()
-    except (DeltaError, duckdb.Error):
+    except (LogError, QueryError):
         return 0  # a cache that is damaged is no cache: the journal holds all of it
     through = int(found[0] or 0)
     return through if through <= batch else 0
@@ -206,19 +200,7 @@ def write_balances(layout: Layout, summary: Summary, batch: int) -> None:
         schema = connection.sql(empty).to_arrow_table().schema
     table = exact.in_parts(rows, schema, measures)
     table = table.append_column("_batch", pa.array([batch] * table.num_rows, pa.int64()))
-    folder = layout.balances(summary.name)
-    try:
-        _overwrite(folder, _plain(table))
-    except DeltaError:
-        shutil.rmtree(folder)
-        _overwrite(folder, _plain(table))
-
-
-def _overwrite(folder: Path, table: pa.Table) -> None:
-    write_deltalake(str(folder), table, mode="overwrite", post_commithook_properties=NO_HOOKS)
-    DeltaTable(str(folder)).vacuum(
-        retention_hours=1, enforce_retention_duration=False, dry_run=False
-    )
+    overwrite(layout.balances(summary.name), _plain(table))
 
 
 def _plain(table: pa.Table) -> pa.Table:

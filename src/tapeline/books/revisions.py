@@ -8,8 +8,6 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-import duckdb
-
 from tapeline.books import Books, exact
 from tapeline.books.averages import shown_numbers
 from tapeline.books.fold import kinds_of
@@ -17,7 +15,7 @@ from tapeline.books.lineage import RecordsPage, Row, records_of
 from tapeline.books.reader import ReadPoint
 from tapeline.declare import Summary
 from tapeline.errors import QuestionError, did_you_mean
-from tapeline.store.duckdb import connect, quoted, register_table
+from tapeline.store.duckdb import Connection, connect, quoted, register_table
 
 RECORDS = 1_000  # at most so many records are listed behind one revision, unless asked for more
 
@@ -177,9 +175,7 @@ def _moved(summary: Summary, kinds: dict[str, exact.Kind], row: tuple[Any, ...])
     return {"key": key_of, "old": old, "new": new, "differs": old != new} | named
 
 
-def _key_condition(
-    connection: duckdb.DuckDBPyConnection, summary: Summary, key: Key
-) -> tuple[str, list[Any]]:
+def _key_condition(connection: Connection, summary: Summary, key: Key) -> tuple[str, list[Any]]:
     """A condition on the key, with its values as parameters in the columns' own types."""
     if len(key) != len(summary.key):
         raise QuestionError(
@@ -199,9 +195,7 @@ def _key_condition(
     return " and ".join(["true", *parts]), list(said.values())
 
 
-def _published(
-    connection: duckdb.DuckDBPyConnection, books: Books, batches: Sequence[int]
-) -> dict[int, datetime]:
+def _published(connection: Connection, books: Books, batches: Sequence[int]) -> dict[int, datetime]:
     """When batches were published."""
     wanted = sorted(set(batches))
     if not wanted:

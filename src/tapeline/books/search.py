@@ -6,7 +6,7 @@ from typing import Any
 
 from tapeline.books import Books
 from tapeline.books.lineage import origin_facts, origins_at
-from tapeline.books.places import Place, has_rows, row_column
+from tapeline.books.position import Position, has_rows, row_column
 from tapeline.books.reasons import details_of, sentence_of
 from tapeline.books.schemas import KEY_SEPARATOR, key_words
 from tapeline.store.duckdb import connect, register_table
@@ -51,8 +51,8 @@ def _found_in(books: Books, table: str, asked: tuple[str, int], limit: int) -> l
         ).fetchall()
     return [
         {
-            "place": Place(*place),
-            "position": Place(*place).text,
+            "place": Position(*place),
+            "position": Position(*place).text,
             "table": table,
             "key": key_words(one) if one is not None else None,
             "verdict": verdict,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from tapeline.books.columns import shape_of
@@ -16,7 +15,14 @@ from tapeline.books.reader import Answer, Books, ReadPoint
 from tapeline.errors import OperationError, QuestionError
 from tapeline.plan.graph import view_inputs
 from tapeline.sql import WrongSqlError, names_read
-from tapeline.store.duckdb import MEMORY_LIMIT, enclosed
+from tapeline.store.duckdb import (
+    MEMORY_LIMIT,
+    Connection,
+    Interrupted,
+    OutOfMemory,
+    QueryError,
+    enclosed,
+)
 
 HUGEINT = pa.decimal128(38, 0)  # what Arrow makes of it
 
@@ -78,7 +84,7 @@ def _names_read(query: str) -> tuple[str, ...]:
     )
 
 
-def _open(connection: duckdb.DuckDBPyConnection, books: Books, name: str, cut: ReadPoint) -> None:
+def _open(connection: Connection, books: Books, name: str, cut: ReadPoint) -> None:
     """Make a name readable; what has no rows yet has its columns all the same."""
     if books.open(connection, name, cut):
         return
@@ -91,23 +97,23 @@ def _open(connection: duckdb.DuckDBPyConnection, books: Books, name: str, cut: R
     connection.execute(f'create or replace temp view "{name}" as {views[name].sql}')
 
 
-def _answer(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> pa.Table:
+def _answer(connection: Connection, query: str, limits: Limits) -> pa.Table:
     """The rows of a query, and one more than allowed where there are more."""
     timer = threading.Timer(limits.seconds, connection.interrupt)
     timer.start()
     try:
         return _first(connection.sql(query).to_arrow_reader(10_000), limits.rows + 1)
-    except duckdb.InterruptException:
+    except Interrupted:
         raise OperationError(
             f"the query took longer than {limits.seconds:g} seconds. Query less data, or raise "
             "--seconds."
         ) from None
-    except duckdb.OutOfMemoryException:
+    except OutOfMemory:
         raise OperationError(
             f"the query needs more than {MEMORY_LIMIT} of memory. Use fewer columns, a narrower "
             "WHERE, or a LIMIT with ORDER BY."
         ) from None
-    except duckdb.Error as error:
+    except QueryError as error:
         raise QuestionError(_words(error)) from None
     finally:
         timer.cancel()
@@ -134,6 +140,6 @@ def _whole_numbers(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _words(error: duckdb.Error) -> str:
+def _words(error: QueryError) -> str:
     """DuckDB's own words; they name the nearest column."""
     return f"the query failed. {error}"

@@ -13,7 +13,7 @@ from tapeline.books.averages import in_duckdb, in_spark
 from tapeline.books.exact import Kind, sums_of
 from tapeline.books.layout import Layout
 from tapeline.books.reader import ReadPoint
-from tapeline.store.delta import read_files
+from tapeline.store.delta_files import read_files
 from tapeline.store.duckdb import connect, quoted
 
 NO_CLOCK = "cast('-9223372036854775808' as bigint)"  # before the first record

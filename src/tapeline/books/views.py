@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tapeline.books.averages import shown_kinds
-from tapeline.books.columns import measures, stored_shape
+from tapeline.books.columns import measures
 from tapeline.books.exact import OVERFLOW, Kind
 from tapeline.books.fold import folded, status_of, typed
 from tapeline.books.reader import Books, standing
@@ -20,6 +20,7 @@ from tapeline.books.sql_dialects import Dialect, in_comment
 from tapeline.declare import Summary, View
 from tapeline.declare.duration import parse_duration
 from tapeline.plan.graph import view_inputs
+from tapeline.store.delta_files import stored_schema
 
 # One row: the last published batch, the clocks and the references' versions it saw. No declared
 # name begins with '_'.
@@ -191,7 +192,7 @@ class _Writer:
         return self._plan.entry_of(summary.stream).name
 
     def _stored(self, folder: Path) -> tuple[str, pa.Schema]:
-        shape = stored_shape(folder)
+        shape = stored_schema(folder)
         return self._dialect.stored(folder, shape), shape
 
     def _columns(self, shape: pa.Schema, *unread: str) -> str:

@@ -11,7 +11,6 @@ from datetime import UTC
 from itertools import groupby
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from tapeline.books import Layout, exact
@@ -19,14 +18,14 @@ from tapeline.books.averages import shown_numbers
 from tapeline.books.columns import shown_fields
 from tapeline.books.commits import read_commits
 from tapeline.books.fold import fold_view, kinds_of, stored_rows
-from tapeline.books.places import has_rows
+from tapeline.books.position import has_rows
 from tapeline.declare import Sink, Summary
 from tapeline.declare.destination import SinkBatch, SinkPosition
 from tapeline.deliver.alerts import events, shape
 from tapeline.errors import OperationError
 from tapeline.plan import Plan
 from tapeline.show import plain
-from tapeline.store.duckdb import connect, quoted, register_table
+from tapeline.store.duckdb import Connection, connect, quoted, register_table
 
 Row = dict[str, Any]
 BATCHES_PER_READ, ROWS_PER_READ = 200, 20_000
@@ -175,7 +174,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _moved(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     summary: Summary,
     kinds: dict[str, exact.Kind],
     batches: tuple[int, int],

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tapeline.books.places import ROW_POSITION, WHOLE
+from tapeline.books.position import ROW_POSITION, WHOLE
 from tapeline.flow.sheet import OPEN, DecodedFacts, VerdictSheet, flags
 from tapeline.flow.step_input import Numbers
 

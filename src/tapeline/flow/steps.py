@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from tapeline.books.columns import summary_shape
 from tapeline.books.meanings import Code
-from tapeline.books.places import placed
+from tapeline.books.position import placed
 from tapeline.books.reasons import FAILS
 from tapeline.books.schemas import JOURNAL, LINKS, POSITION, REGISTER, UNREAD, with_columns
+from tapeline.books.table_id import TableId
 from tapeline.declare import Step, Summary, Table
 from tapeline.errors import DeclarationError
 from tapeline.formats.decoding import Translate
@@ -143,13 +144,13 @@ class Steps:
         )
 
     @property
-    def schemas(self) -> dict[str, pa.Schema]:
-        """The tables that the steps fill, by their folders."""
-        found = {f"silver/{step.table.name}": step.register_schema for step in self.tables}
+    def schemas(self) -> dict[TableId, pa.Schema]:
+        """The tables that the steps fill."""
+        found = {TableId.register(step.table.name): step.register_schema for step in self.tables}
         for step in self.summaries:
-            name = f"gold/{step.summary.name}"
-            found[name] = with_columns(step.columns, JOURNAL)
-            found[f"{name}_links"] = step.links_schema
+            name = step.summary.name
+            found[TableId.journal(name)] = with_columns(step.columns, JOURNAL)
+            found[TableId.links(name)] = step.links_schema
         return found
 
     @property

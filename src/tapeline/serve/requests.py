@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from tapeline.books import Books, exact
@@ -16,7 +15,7 @@ from tapeline.books.averages import COUNT, SUM, in_duckdb, shown_rows
 from tapeline.books.fold import exactly
 from tapeline.books.reader import Answer, told
 from tapeline.errors import OperationError, did_you_mean
-from tapeline.store.duckdb import connect, quoted
+from tapeline.store.duckdb import Connection, OutOfRange, connect, quoted
 
 CONDITION = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(>=|<=|=|>|<)(.*)", re.DOTALL)
 MOST_ROWS = 10_000
@@ -60,7 +59,7 @@ def ask(books: Books, question: ReadRequest) -> Answer:
 
 
 def _found(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     question: ReadRequest,
     source: tuple[str, Mapping[str, str]],
     values: list[str],
@@ -77,7 +76,7 @@ def _found(
         found: pa.Table = connection.sql(query(full=False), params=values).to_arrow_table()
         if not question.group or not any(found.column(exact.OVERFLOW).to_pylist()):
             return found
-    except duckdb.OutOfRangeException:
+    except OutOfRange:
         pass
     return connection.sql(query(full=True), params=values).to_arrow_table()
 
@@ -95,7 +94,7 @@ def values_of(books: Books, name: str, column: str, limit: int) -> list[Any]:
     return [row[0] for row in rows]
 
 
-def _types(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, str]:
+def _types(connection: Connection, name: str) -> dict[str, str]:
     rows = connection.execute(f"select column_name, column_type from (describe {quoted(name)})")
     return dict(rows.fetchall())
 
