@@ -13,6 +13,7 @@ from tapeline.plan import load_pipeline
 from tapeline.settings import Settings
 from tapeline.testing import Trial
 from tests.support.brokerage import served
+from tests.support.waiting import wait_for
 
 PIPELINE = '''
 from pyspark.sql import DataFrame
@@ -97,7 +98,7 @@ def test_it_starts_with_the_current_day_and_shows_ten_groups_and_the_rest(
     settled(quiet, TEN)
     expect(quiet.locator("#day")).to_have_value("2026-11-13")
     expect(quiet.locator("#keys select[name=currency]")).to_have_value("EUR")
-    quiet.wait_for_function(f"({TRACES})().length === 11")
+    wait_for(lambda: len(traces(quiet)) == 11)
     found = traces(quiet)
     assert next(iter(found)) == "shop 14"
     assert len(found) == 11
@@ -108,7 +109,7 @@ def test_it_starts_with_the_current_day_and_shows_ten_groups_and_the_rest(
     quiet.locator("#day").fill("")
     quiet.locator("#day").dispatch_event("change")
     expect(quiet.locator("#twin tbody tr")).to_have_count(2 * 3 * SHOPS)
-    quiet.wait_for_function(f"({TRACES})().some(([name, sum]) => name === 'shop 05' && sum === 30)")
+    wait_for(lambda: traces(quiet)["shop 05"] == 30)
 
 
 def test_one_measure_and_one_unit_are_chosen(shop: str, quiet: Page) -> None:
@@ -120,11 +121,11 @@ def test_one_measure_and_one_unit_are_chosen(shop: str, quiet: Page) -> None:
         "The 10 largest of 14 groups by mean price. The others are left out: averages cannot be "
         "added up.",
     )
-    quiet.wait_for_function(f"({TRACES})().length === 10")
+    wait_for(lambda: len(traces(quiet)) == 10)
     assert traces(quiet)["shop 14"] == 42
     quiet.locator("#keys select[name=currency]").select_option("CHF")
     settled(quiet, "")
-    quiet.wait_for_function(f"({TRACES})().length === 2")
+    wait_for(lambda: len(traces(quiet)) == 2)
     assert traces(quiet) == {"shop 02": 6, "shop 01": 3}
     expect(quiet.locator("#twin tbody tr")).to_have_count(6)
 
