@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tapeline.books import Books
@@ -17,7 +18,7 @@ Row = dict[str, Any]
 def find_records(books: Books, key: str, limit: int) -> list[Row]:
     """The verdicts on records with this key, or one column of it, in the order of the batches.
 
-    Unreadable records have no key: of these, the ones whose text contains it.
+    Unreadable records have no key: of these, the ones whose text contains it as a word.
     """
     batch = books.cut().batch
     found: list[Row] = []
@@ -46,8 +47,9 @@ def _found_in(books: Books, table: str, asked: tuple[str, int], limit: int) -> l
             "left join c on c.batch = r._batch and c.event = 'published' "
             "where _row = 0 and _batch <= ? and (list_contains(string_split(_key, ?), ?) "
             "or _key = replace(?, ' / ', ?) or (_key is null and _verdict = 'quarantined' "
-            "and contains(cast(_raw as varchar), ?))) order by _batch, _position, _sign limit ?",
-            [batch, KEY_SEPARATOR, key, key, KEY_SEPARATOR, key, limit],
+            "and regexp_matches(cast(_raw as varchar), ?))) "
+            "order by _batch, _position, _sign limit ?",
+            [batch, KEY_SEPARATOR, key, key, KEY_SEPARATOR, _as_word(key), limit],
         ).fetchall()
     return [
         {
@@ -65,3 +67,8 @@ def _found_in(books: Books, table: str, asked: tuple[str, int], limit: int) -> l
         }
         for *place, one, verdict, sign, cause, reasons, of_batch, at in rows
     ]
+
+
+def _as_word(key: str) -> str:
+    """A pattern for a key that is not a part of a longer one."""
+    return rf"(^|[^\w-]){re.escape(key)}($|[^\w-])"

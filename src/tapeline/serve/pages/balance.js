@@ -18,12 +18,14 @@ const refresh = refreshing(async () => {
   const columns = [
     { title: "result", class: "line", cell: (row) => element("span", { class: row.balances ? "good" : "bad" }, row.balances ? "✓ ok" : "✗ error") },
     { title: "check", cell: (row) => row.what },
-    { title: "expected", number: true, cell: (row) => row.expected },
-    { title: "found", number: true, cell: (row) => row.found },
+    { title: "expected", number: true, cell: (row) => exactly(row.expected) },
+    { title: "found", number: true, cell: (row) => exactly(row.found) },
     { title: "first wrong batch", number: true, cell: (row) => row.batch ?? "" },
   ];
   fill(byId("checks"), [table(counted(found.checks.length, "check"), columns, found.checks), ...gaps(found.gaps)]);
 });
+
+const exactly = (value) => (/^-?\d+(\.\d+)?$/.test(value) ? readable(value, decimals(value)) : value);
 
 function gaps(found) {
   if (!found.length) return [];
