@@ -13,6 +13,8 @@ from tapeline.books.schemas import KEY_SEPARATOR, key_words
 from tapeline.store.duckdb import connect, register_table
 
 Row = dict[str, Any]
+# A record's bytes as text. DuckDB writes quotes of what is not UTF-8 as hexadecimal.
+TEXT = "coalesce(try(decode(_raw)), replace(cast(_raw as varchar), '\\x22', '\"'))"
 
 
 def find_records(books: Books, key: str, limit: int) -> list[Row]:
@@ -47,7 +49,7 @@ def _found_in(books: Books, table: str, asked: tuple[str, int], limit: int) -> l
             "left join c on c.batch = r._batch and c.event = 'published' "
             "where _row = 0 and _batch <= ? and (list_contains(string_split(_key, ?), ?) "
             "or _key = replace(?, ' / ', ?) or (_key is null and _verdict = 'quarantined' "
-            "and regexp_matches(cast(_raw as varchar), ?))) "
+            f"and regexp_matches({TEXT}, ?))) "
             "order by _batch, _position, _sign limit ?",
             [batch, KEY_SEPARATOR, key, key, KEY_SEPARATOR, _as_word(key), limit],
         ).fetchall()
