@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tapeline.errors import TapelineBug
 from tapeline.store.duckdb import Connection, OutOfRange
@@ -119,6 +118,8 @@ def text(number: Number) -> str:
 
 def reach(column: pa.ChunkedArray) -> int:
     """How far from zero the numbers of a column go, in units of the last digit."""
+    import pyarrow.compute as pc
+
     ends = pc.min_max(column).as_py()
     units = Kind.of(column.type).units
     return max(abs(units(ends["min"] or 0)), abs(units(ends["max"] or 0)))
@@ -134,6 +135,8 @@ def in_parts(rows: pa.Table, schema: pa.Schema, measures: Sequence[str]) -> pa.T
 
     The entries are counted in the first of them.
     """
+    import pyarrow.compute as pc
+
     kinds = {name: Kind.of(schema.field(name).type) for name in measures}
     fits = pa.array([True] * rows.num_rows, pa.bool_())
     for name, kind in kinds.items():

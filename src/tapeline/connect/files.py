@@ -7,9 +7,6 @@ from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.json as pa_json
-import pyarrow.parquet as pq
 
 from tapeline.books.layout import Layout
 from tapeline.connect.destinations import FilesDestination
@@ -82,6 +79,10 @@ class Files:
             ) from None
 
     def _read(self, path: Path) -> pa.Table:
+        import pyarrow.csv as pa_csv
+        import pyarrow.json as pa_json
+        import pyarrow.parquet as pq
+
         types = {f.name: arrow_type(f) for f in self.fields} if self.schema else None
         if path.suffix == ".parquet":
             return pq.read_table(path)

@@ -10,8 +10,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import fastavro
-
 from tapeline.books.reasons import reason
 from tapeline.declare.format import Format, RecordFile, RecordSource, Row, Schemas
 from tapeline.declare.schema import Field
@@ -56,6 +54,7 @@ class Avro(Format):
     writer: AvroWriter | None = None
     name = "avro"
     writes = ("message",)
+    extra = "avro"
     retypes = True
 
     def for_source(self, source: RecordSource) -> Format:
@@ -109,6 +108,8 @@ class AvroWriter:
     """Writes rows by a schema file. One that is called by a number has that id in the registry."""
 
     def __init__(self, path: Path) -> None:
+        import fastavro
+
         try:
             self._schema = fastavro.parse_schema(read_json(path))
         except (OSError, ValueError, KeyError) as error:
@@ -119,6 +120,8 @@ class AvroWriter:
         self._header = struct.pack(">bI", 0, int(path.stem)) if path.stem.isdecimal() else b""
 
     def write(self, row: Row) -> bytes:
+        import fastavro
+
         out = io.BytesIO()
         out.write(self._header)
         try:
@@ -190,6 +193,8 @@ def compare(text: str, fields: Sequence[Field]) -> WriterSchema:
 
 
 def _read(schema: Any, body: bytes) -> dict[str, Any]:
+    import fastavro
+
     stream = io.BytesIO(body)
     try:
         row: Any = fastavro.schemaless_reader(stream, schema, None)

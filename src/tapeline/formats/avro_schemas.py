@@ -7,9 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import fastavro
-from fastavro.schema import SchemaParseException
-
 from tapeline.store.files import is_there, make_folder, replace_file
 
 NAME_DIGITS = 32
@@ -27,6 +24,9 @@ BYTES = {"null": 0, "float": 4, "double": 8}  # the least that a value takes; ot
 
 def avro_schema(text: str | bytes) -> Any:
     """A schema, ready to read with. Raises ValueError for what is none, or is not safe to use."""
+    import fastavro
+    from fastavro.schema import SchemaParseException
+
     try:
         schema: Any = fastavro.parse_schema(json.loads(text))
     except (*BROKEN, SchemaParseException) as error:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tapeline.books.reasons import reason
 from tapeline.declare.format import RecordFile
 from tapeline.words import counted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LF = b"\n"
 CR = b"\r"

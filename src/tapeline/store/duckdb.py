@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from tapeline.errors import OperationError
 from tapeline.store.delta_files import read_files, within
@@ -99,6 +98,8 @@ def view_files(connection: Connection, name: str, files: list[str], by_name: boo
     """A temporary view over Parquet files, which an enclosed database gets from Arrow's reader."""
     (reaches,) = connection.execute("select current_setting('enable_external_access')").fetchall()
     if not reaches[0]:
+        import pyarrow.dataset as ds  # takes pandas along, which most commands never need
+
         connection.register(name, ds.dataset(files, format="parquet"))
         return
     listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
