@@ -21,17 +21,28 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
+from tapeline.books import TableWriter
+from tapeline.flow.flow import Flow
+from tapeline.flow.ledger import Ledger
 from tapeline.testing import Trial, crash_at, unbalanced
 from tests.support import corrected_orders, law_orders
 from tests.support.plain_compute import plain_compiler
 
-CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+CHECKS = [HealthCheck.too_slow]
 LAWS, ORDERS = law_orders.pipeline(), corrected_orders.pipeline()
 COMPILED = {
     "laws": plain_compiler(LAWS, law_orders.TWINS),
     "orders": plain_compiler(ORDERS, corrected_orders.TWINS),
 }
 POINTS = ("computed", "staged", "decided", "added", "finished")
+
+
+def some(examples: int) -> pytest.MarkDecorator:
+    """So many examples in the default run, and hundreds in `make slow`."""
+    hundreds = pytest.param(300, id="hundreds", marks=pytest.mark.slow)
+    return pytest.mark.parametrize("examples", [pytest.param(examples, id="some"), hundreds])
+
+
 SENT = st.lists(st.integers(0, 60), min_size=1, max_size=40)
 EVENTS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=1, max_size=9)
 
@@ -77,11 +88,15 @@ def causes(trial: Trial) -> list[tuple[str, str]]:
     return sorted((row["id"], row["_cause"]) for row in trial.read("rows"))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=CHECKS)
+@some(30)
+def test_laws_1_and_2_batches_order_and_repeats_do_not_matter(examples: int) -> None:
+    settings(max_examples=examples, deadline=None, suppress_health_check=CHECKS)(
+        any_batches_and_repeats
+    )()
+
+
 @given(numbers=SENT, cuts=st.sets(st.integers(1, 39), max_size=3), again=st.booleans())
-def test_laws_1_and_2_batches_order_and_repeats_do_not_matter(
-    numbers: list[int], cuts: set[int], again: bool
-) -> None:
+def any_batches_and_repeats(numbers: list[int], cuts: set[int], again: bool) -> None:
     sent = numbers + numbers[: len(numbers) // 2] if again else numbers
     bounds = [0, *sorted(c for c in cuts if c < len(sent)), len(sent)]
     with Folder(LAWS) as folder:
@@ -92,15 +107,17 @@ def test_laws_1_and_2_batches_order_and_repeats_do_not_matter(
         assert unbalanced(trial.books) == []
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=CHECKS)
+@some(25)
+def test_a_crash_at_any_point_loses_nothing_and_doubles_nothing(examples: int) -> None:
+    settings(max_examples=examples, deadline=None, suppress_health_check=CHECKS)(any_crashes)()
+
+
 @given(
     batches=st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=8), min_size=1, max_size=4),
     crashes=st.lists(st.sampled_from(POINTS), min_size=1, max_size=4),
     restarts=st.lists(st.booleans(), min_size=4, max_size=4),
 )
-def test_a_crash_at_any_point_loses_nothing_and_doubles_nothing(
-    batches: list[list[int]], crashes: list[str], restarts: list[bool]
-) -> None:
+def any_crashes(batches: list[list[int]], crashes: list[str], restarts: list[bool]) -> None:
     """Each crash ends a batch somewhere; the same process or a new one goes on with it."""
     with Folder(LAWS) as folder:
         trial = folder.start()
@@ -123,9 +140,13 @@ def test_a_crash_at_any_point_loses_nothing_and_doubles_nothing(
         assert unbalanced(trial.books, full=True) == []
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=CHECKS)
+@some(10)
+def test_lateness_does_not_depend_on_the_cut(examples: int) -> None:
+    settings(max_examples=examples, deadline=None, suppress_health_check=CHECKS)(any_cut)()
+
+
 @given(numbers=st.lists(st.integers(0, 60), min_size=2, max_size=12), size=st.integers(1, 11))
-def test_lateness_does_not_depend_on_the_cut(numbers: list[int], size: int) -> None:
+def any_cut(numbers: list[int], size: int) -> None:
     found = []
     for step in (size, len(numbers)):
         with Folder(LAWS) as folder:
@@ -182,14 +203,68 @@ class Life(RuleBasedStateMachine):
             assert unbalanced(self.trial.books, full=True) == []
 
 
-def test_any_order_and_any_cut_of_a_history_gives_the_same_books() -> None:
+@some(25)
+def test_any_order_and_any_cut_of_a_history_gives_the_same_books(examples: int) -> None:
     run_state_machine_as_test(
         Life,
         settings=settings(
-            max_examples=50,
+            max_examples=examples,
             stateful_step_count=12,
             deadline=None,
             phases=(Phase.explicit, Phase.reuse, Phase.generate),
-            suppress_health_check=[HealthCheck.too_slow],
+            suppress_health_check=CHECKS,
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("part", "point"), [(Flow, "_stage"), (Flow, "_remember"), (Ledger, "finish")]
+)
+def test_a_batch_that_was_interrupted_is_finished_or_computed_again(
+    tmp_path: Path, part: type, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial(LAWS, tmp_path, compile_steps=COMPILED["laws"])
+    trial.feed(raw=[law_orders.record(n) for n in (1, 2)])
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("the power went")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(part, point, fail)
+        with pytest.raises(RuntimeError, match="the power went"):
+            trial.feed(raw=[law_orders.record(n) for n in (5, 6, 1)])
+    restarted = Trial(LAWS, tmp_path, compile_steps=COMPILED["laws"])
+    restarted.advance()
+    assert balances(restarted) == law_orders.expected([1, 2, 5, 6, 1])
+    restarted.feed(raw=[law_orders.record(5), law_orders.record(9)])
+    assert balances(restarted) == law_orders.expected([1, 2, 5, 6, 1, 5, 9])
+    assert unbalanced(restarted.books) == []
+
+
+@pytest.mark.parametrize("point", ["computed", "staged", "unsure", "decided", "added", "finished"])
+def test_a_batch_that_failed_half_way_is_tried_again_by_the_same_process(
+    tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial(LAWS, tmp_path, compile_steps=COMPILED["laws"])
+    trial.feed(raw=[law_orders.record(n) for n in (1, 2)])
+    trial.put("raw", [law_orders.record(n) for n in (5, 6, 1)])
+    add, memories = TableWriter.add, trial.flow.memories
+    full = OSError(28, "No space left on device")
+    unsure = [full] if point == "unsure" else []
+
+    def add_then_fail(book: TableWriter, *words: Any) -> None:
+        add(book, *words)
+        if unsure:  # the first one is the row that decides: it is there
+            raise unsure.pop()
+
+    with monkeypatch.context() as patch, crash_at(None if unsure else point, full):
+        patch.setattr(TableWriter, "add", add_then_fail)
+        with pytest.raises(OSError, match="No space left"):
+            trial.advance()
+        trial.advance()
+    assert balances(trial) == law_orders.expected([1, 2, 5, 6, 1])
+    # The books are read again only for what was decided and not yet remembered.
+    assert (trial.flow.memories is memories) == (point not in ("unsure", "decided"))
+    trial.feed(raw=[law_orders.record(5), law_orders.record(9)])
+    assert balances(trial) == law_orders.expected([1, 2, 5, 6, 1, 5, 9])
+    assert unbalanced(trial.books, full=True) == []

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from decimal import Decimal
 
 import pyarrow as pa
 
 from tests.support.plain_compute import Row, Twin
 
-MONEY = pa.decimal128(12, 2)
 FEE = pa.decimal128(14, 2)
+# Spark's type of a sum has ten digits more.
+MONEY, FEES_SUM = pa.decimal128(22, 2), pa.decimal128(24, 2)
 
 
 def above_zero(row: Row) -> bool:
@@ -28,7 +30,9 @@ def _totals(row: Row) -> Iterable[Row]:
         quarter = at - timedelta(
             minutes=at.minute % 15, seconds=at.second, microseconds=at.microsecond
         )
-        yield {"quarter": quarter, "side": row["side"], "amount": row["amount"], "n": 1}
+        # A sum takes a null for nothing.
+        amount = Decimal(0) if row["amount"] is None else row["amount"]
+        yield {"quarter": quarter, "side": row["side"], "amount": amount, "n": 1}
 
 
 def _fees(row: Row) -> Iterable[Row]:
@@ -46,4 +50,4 @@ TOTALS = Twin(
         ("n", pa.int64()),
     ),
 )
-FEES = Twin(_fees, (("side", pa.string()), ("fee", FEE)))
+FEES = Twin(_fees, (("side", pa.string()), ("fee", FEES_SUM)))

@@ -150,7 +150,7 @@ def halve(
 
 
 def at_fault(step: Step, place: Position, failure: Failure, limit: int) -> OperationError:
-    """So many culprits are none: the step is."""
+    """With this many culprits the step itself is at fault."""
     return OperationError(
         f"{step.where}: {failure.reason.replace(FAILS, f'fails on more than {limit} records')}. "
         f"The first is {place.text}. The code is probably wrong: correct it, and the batch is "
