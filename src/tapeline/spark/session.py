@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -44,6 +45,8 @@ def build_session(
 ) -> SparkSession:
     """Start Spark on loopback with the jars that set-up fetched."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # PySpark would look for bin/spark-submit beside the current folder first, and run it.
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Its log4j2.properties keeps the terminal free of what is not an error.
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "log4j"))
