@@ -22,6 +22,7 @@ from tapeline.formats.faults import FAULT_SEPARATOR, RETYPED, WARNED
 from tapeline.formats.records import MESSAGE_COLUMN, NEW_FIELDS, Records
 from tapeline.spark import nested
 from tapeline.spark.csv import parse_csv
+from tapeline.spark.json import parse_json
 
 NOTHING = "\x00"
 KEPT = ("_part", "_at", "_arrived_at", "_ordinal")
@@ -110,13 +111,19 @@ def _faults(records: Records, fields: Iterable[Field]) -> Column:
     return F.concat_ws(
         FAULT_SEPARATOR,
         F.col("_fault"),
-        F.when(F.col("_text").isNull(), F.lit("the record is not UTF-8")),
+        F.when(F.col("_text").isNull(), F.lit(f"the record is not {_encoding(records)}")),
         F.col("_bad"),
         *[_retyped(field) for field in fields if records.written.retypes],
         *[_missing(field, records) for field in fields if field.required],
         *[_fault(field, records.zone) for field in fields if field.type != "string"],
         *[one for field in fields if field.nested for one in _misfits(field, records.zone)],
     )
+
+
+def _encoding(records: Records) -> str:
+    """What the sender writes; on the tape it is UTF-8, whatever it was."""
+    said = records.written.encoding
+    return "UTF-8" if said == "utf-8" else said
 
 
 def _retyped(field: Field) -> Column:
@@ -162,35 +169,17 @@ def _parse(tape: DataFrame, records: Records) -> DataFrame:
     """One column of text per field, `_shape` saying what is wrong with the whole record."""
     kept = [*_kept(records), "_fault", "_text"]
     names = [field.name for field in records.fields if field != NEW_FIELDS]
-    keep = NEW_FIELDS in records.fields
     if records.written.text == "line":
         return tape.select(*kept, F.col("_text").alias(names[0]))
     if records.written.text == "csv":
         return parse_csv(tape, kept, names, records)
-    schema = ", ".join(f"`{name}` string" for name in names) + ", `_corrupt` string"
-    if records.written.retypes:
-        schema += f", `{RETYPED}` map<string,string>"
-    if records.written.warns:
-        schema += f", `{WARNED}` string"
-    options = {"columnNameOfCorruptRecord": "_corrupt", "mode": "PERMISSIVE"}
-    json = tape.select(*kept, F.from_json("_text", schema, options).alias("_json"))
-    more = [_undeclared(names).alias(NEW_FIELDS.name)] if keep else []
-    return json.select(*kept, "_json.*", *more)
-
-
-def _undeclared(names: list[str]) -> Column:
-    """The fields of a JSON object that nobody declared, as an object; null if there are none."""
-    all_of_them = F.from_json("_text", "map<string,string>", {"mode": "PERMISSIVE"})
-    others = F.map_filter(all_of_them, lambda name, _: ~name.isin(*names, RETYPED))
-    return F.when(F.size(others) > 0, F.to_json(others))
+    return parse_json(tape, kept, names, records)
 
 
 def _shape_fault(records: Records) -> Column:
     if records.written.text == "line":
         return F.lit(None).cast("string")
-    if records.written.text == "csv":
-        return F.when(F.col("_shape") != "", F.col("_shape"))
-    return F.when(F.col("_corrupt").isNotNull(), F.lit("the record is not a JSON object"))
+    return F.when(F.col("_shape") != "", F.col("_shape"))
 
 
 def _value(field: Field, zone: str) -> Column:
