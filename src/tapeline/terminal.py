@@ -11,6 +11,8 @@ import json
 import logging
 import re
 import sys
+import threading
+import traceback
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -90,6 +92,19 @@ class HarmlessFormatter(logging.Formatter):
         return lines(super().format(record))
 
 
+def guard_standard_error() -> None:
+    """Let Python's own words be harmless, too: of threads that fail, and of logs nobody set up."""
+
+    def say(failed: threading.ExceptHookArgs) -> None:
+        if failed.exc_value is not None and failed.exc_type is not SystemExit:
+            told = traceback.format_exception(failed.exc_value)
+            Terminal(stderr=True).print("".join(told), soft_wrap=True, highlight=False)
+
+    threading.excepthook = say
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(HarmlessFormatter("%(message)s"))
+
+
 def _named(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
 
@@ -100,7 +115,7 @@ def moment(value: datetime) -> str:
 
 
 def as_words(fact: Any) -> str:
-    """A fact of a status, for people: its parts apart by commas, those with parts on lines."""
+    """A value of a status as text: parts with commas between them, nested parts on own lines."""
     if isinstance(fact, dict):
         said = {name: part for name, part in fact.items() if part not in (None, {}, [])}
         deep = {name: part for name, part in said.items() if isinstance(part, dict)}

@@ -132,7 +132,7 @@ class Summary(Step):
 
 @dataclass(frozen=True)
 class View:
-    """One SELECT over summaries and references, computed when asked."""
+    """One SELECT over summaries, tables and references, computed when asked."""
 
     name: str
     sql: str
@@ -200,7 +200,10 @@ class Pipeline:
         self.pulls[name] = Pull(name, system, into, where)
 
     def view(self, name: str, sql: str) -> None:
-        """Declare one SELECT over summaries and references, valid in Spark and in DuckDB."""
+        """Declare one SELECT over summaries, tables and references.
+
+        It must be valid in Spark and in DuckDB.
+        """
         where = self._claim(name)
         self.views[name] = View(name, sql, where)
 
@@ -323,9 +326,9 @@ class Pipeline:
     @overload
     def alert(self, severity: Severity = "warning") -> Callable[[StepFunction], StepFunction]: ...
     def alert(self, severity: Any = "warning") -> Any:
-        """Declare what people want to be told: whether it stands for one row or number (Each).
+        """Declare an alert: a function that says whether it is active for a row or number (Each).
 
-        It is raised once per key, when it begins to stand, and closed when it stands no more. The
+        It is raised once per key, when it becomes active, and closed when it no longer is. The
         docstring is its sentence; a sink may send it (Alerts).
         """
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -27,6 +28,7 @@ from tapeline.java import (
 )
 from tapeline.settings import Settings
 from tapeline.spark.conf import spark_conf
+from tapeline.spark.internals import class_path, jvm_runs
 from tapeline.spark.launch import java_options, start_gateway, starts_here
 
 SPARK_ERRORS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
@@ -51,6 +53,8 @@ def build_session(
 ) -> SparkSession:
     """Start Spark on loopback with the jars that set-up fetched."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # PySpark would look for bin/spark-submit beside the current folder first, and run it.
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = spark_conf(settings)
     options = {
@@ -68,7 +72,7 @@ def build_session(
     options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, [*bare, *jars]))
     builder: Any = SparkSession.builder.master(settings.spark.master).appName(name)
     try:
-        if SparkContext._gateway is None:
+        if not jvm_runs():
             _start_jvm(settings, options, [*bare, *jars])
         for key, value in {**options, **conf.secret}.items():
             builder = builder.config(key, value)
@@ -133,8 +137,7 @@ def _refuse_without(session: SparkSession, jars: list[Path]) -> None:
     """A JVM takes its jars when it starts: one that runs already may lack them."""
     if not jars:
         return
-    jvm: Any = session.sparkContext._jvm
-    known = jvm.java.lang.System.getProperty("java.class.path").split(os.pathsep)
+    known = class_path(session).split(os.pathsep)
     lacking = [jar.name for jar in jars if str(jar) not in known]
     if lacking:
         raise OperationError(
