@@ -24,6 +24,9 @@ from tapeline.books.layout import Layout
 from tapeline.books.pieces import PIECE_SCHEMA, describe
 from tapeline.books.row_hash import listed_hash
 from tapeline.books.schemas import (
+    FILE,
+    FILE_COLUMNS,
+    FILE_LEAF,
     MESSAGE,
     MESSAGE_COLUMNS,
     MESSAGE_LEAF,
@@ -140,7 +143,8 @@ class Tape:
             {"p": [part for part, _ in places], "a": [at for _, at in places]},
             schema=pa.schema([("p", pa.int64()), ("a", pa.int64())]),
         )
-        leaf = MESSAGE_LEAF if self.book.has("topic") else TAPE_LEAF
+        leaf = FILE_LEAF if self.book.has("path") else TAPE_LEAF
+        leaf = MESSAGE_LEAF if self.book.has("topic") else leaf
         leaf = pa.schema([field for field in leaf if field.name != "ordinal"])
         columns = ", ".join(f'tape."{name}"' for name in leaf.names)
         with connect() as connection:
@@ -224,7 +228,7 @@ class Tape:
             metadata = pq.read_metadata(target)
             records = metadata.num_rows
             if metadata.num_columns > len(PIECE_SCHEMA):
-                self._widen()
+                self._widen(metadata.num_columns)
             size = target.stat().st_size
             staged.append(
                 StagedFile(
@@ -234,10 +238,11 @@ class Tape:
         sync(self.book.folder)
         self.book.add(staged, batch.number)
 
-    def _widen(self) -> None:
-        """The first piece of topics makes room for what comes with a message."""
-        if not self.book.has("topic"):
-            self.book.widen(MESSAGE)
+    def _widen(self, columns: int) -> None:
+        """The first piece of its kind makes room for what comes with a message, or for files."""
+        more = FILE if columns == len(PIECE_SCHEMA) + len(FILE) else MESSAGE
+        if not self.book.has(more.names[-1]):
+            self.book.widen(more)
 
     def _link(self, number: int, target: Path) -> None:
         piece = self._accepted / target.name
@@ -277,10 +282,11 @@ class PieceSet:
 
 
 def _read(piece: Path) -> pa.Table:
-    """What a flow needs of a piece, and of topics what came with the messages."""
+    """What a flow needs of a piece, with what came with messages, or the files of records."""
     file = pq.ParquetFile(piece)
-    wide = file.metadata.num_columns > len(PIECE_SCHEMA)
-    return file.read(columns=[*LEAF_COLUMNS, *(MESSAGE_COLUMNS if wide else ())])
+    more = file.metadata.num_columns - len(PIECE_SCHEMA)
+    names = {0: (), len(FILE): FILE_COLUMNS}.get(more, MESSAGE_COLUMNS)
+    return file.read(columns=[*LEAF_COLUMNS, *names])
 
 
 def _tape_batch(row: dict[str, Any]) -> TapeBatch:

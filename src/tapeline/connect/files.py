@@ -16,7 +16,7 @@ from tapeline.declare.schema import Field
 from tapeline.errors import DeclarationError, OperationError
 from tapeline.formats.fix import FixChecks, with_checks
 from tapeline.formats.named import FormatName, check_writes, format_of
-from tapeline.formats.records import NewFields, Records
+from tapeline.formats.records import FILE_COLUMN, NewFields, Records
 from tapeline.formats.schemas import FileSchemas
 from tapeline.settings import Settings
 from tapeline.store.files import first_line
@@ -29,7 +29,8 @@ class Files:
     `format` is a name, or a Format of your own. `zone` is the time zone of timestamps that name
     none. `new_fields` says what becomes of fields that the schema does not name: "ignore", or
     "keep", as JSON in the column `new_fields`. `fix_checks` says what becomes of FIX messages whose
-    checksum or body length is wrong: "quarantine", or "warn", which lets them count.
+    checksum or body length is wrong: "quarantine", or "warn", which lets them count. With `meta`
+    steps also see the column `file`: name, path, modified_at, line.
     """
 
     path: str
@@ -38,8 +39,14 @@ class Files:
     zone: str = "UTC"
     new_fields: NewFields = "ignore"
     fix_checks: FixChecks = "quarantine"
+    meta: bool = False
 
     def __post_init__(self) -> None:
+        if self.meta and any(field.name == FILE_COLUMN for field in self.fields):
+            raise DeclarationError(
+                f"Files('{self.path}'): meta=True adds the column '{FILE_COLUMN}', but the schema "
+                "already has it. Remove one of them."
+            )
         _ = self.records
 
     @property
@@ -59,7 +66,7 @@ class Files:
         """How the files are written, and the columns that steps see."""
         what = f"Files('{self.path}')"
         written = with_checks(what, format_of(what, self.format, "file"), self.fix_checks)
-        return Records(written, self.schema, self.zone, self.new_fields, what=what)
+        return Records(written, self.schema, self.zone, self.new_fields, meta=self.meta, what=what)
 
     def decoder(self, settings: Settings, pipeline: str) -> Format:
         """The format, ready to decode what the tape of a pipeline has of these files."""
