@@ -89,4 +89,5 @@ def test_records_without_a_file_are_read_beside_those_with_one(tmp_path: Path) -
         trial.advance()
         files = {row["price"]: row["file"]["path"] for row in trial.read("quotes")}
         assert files == {Decimal("1.50"): None, Decimal("2.50"): "ABC.csv"}
+        assert {row["file"]["line"] for row in trial.read("quotes")} == {1}
         assert trial.unbalanced() == []

@@ -134,7 +134,14 @@ class Tape:
 
     def read(self, batches: Iterable[TapeBatch]) -> pa.Table:
         """The records of some batches, in tape order."""
-        tables = [_read(self._piece(number)) for batch in batches for number in batch.pieces]
+        pieces = [self._piece(number) for batch in batches for number in batch.pieces]
+        tables = [_read(piece) for piece in pieces]
+        if any("line" in table.column_names for table in tables):
+            # Beside records with more columns every record has its line, as on the tape.
+            tables = [
+                table if "line" in table.column_names else _read(piece, with_line=True)
+                for piece, table in zip(pieces, tables, strict=True)
+            ]
         return pa.concat_tables(tables, promote_options="default").combine_chunks()
 
     def find(self, places: Sequence[tuple[int, int]]) -> pa.Table:
@@ -281,11 +288,12 @@ class PieceSet:
         return number <= self.through or number in self._ahead
 
 
-def _read(piece: Path) -> pa.Table:
+def _read(piece: Path, with_line: bool = False) -> pa.Table:
     """What a flow needs of a piece, with what came with messages, or the files of records."""
     file = pq.ParquetFile(piece)
     more = file.metadata.num_columns - len(PIECE_SCHEMA)
-    names = {0: (), len(FILE): FILE_COLUMNS}.get(more, MESSAGE_COLUMNS)
+    plain = ("line",) if with_line else ()
+    names = {0: plain, len(FILE): FILE_COLUMNS}.get(more, MESSAGE_COLUMNS)
     return file.read(columns=[*LEAF_COLUMNS, *names])
 
 

@@ -14,12 +14,12 @@ from tapeline.declare.destination import Destination
 from tapeline.declare.format import Format
 from tapeline.declare.schema import Field
 from tapeline.errors import DeclarationError, OperationError
+from tapeline.formats.csv import Csv
 from tapeline.formats.fix import FixChecks, with_checks
 from tapeline.formats.named import FormatName, check_writes, format_of
 from tapeline.formats.records import FILE_COLUMN, NewFields, Records
 from tapeline.formats.schemas import FileSchemas
 from tapeline.settings import Settings
-from tapeline.store.files import first_line
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,25 @@ class Files:
         if path.suffix == ".json":
             options = pa_json.ParseOptions(explicit_schema=pa.schema(types) if types else None)
             return pa_json.read_json(path, parse_options=options)
-        names = first_line(path).decode("utf-8-sig").strip().split(",")
+        said = self.format if isinstance(self.format, Csv) else Csv()
+        if said.comment is not None or (not said.header and types is None):
+            raise OperationError(
+                f"reference file {path}: a reference cannot have comments, and without a header it "
+                "needs a schema. Change the declaration."
+            )
+        reading = pa_csv.ReadOptions(
+            encoding=said.encoding, column_names=None if said.header else list(types or ())
+        )
+        parsing = pa_csv.ParseOptions(delimiter=said.separator, quote_char=said.quote or False)
+        with pa_csv.open_csv(path, reading, parsing) as file:
+            names = file.schema.names
         convert = pa_csv.ConvertOptions(
-            column_types=types or {name.strip('"'): pa.string() for name in names},
+            column_types=types or {name: pa.string() for name in names},
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
+            **({"null_values": ["", *said.nulls]} if said.nulls else {}),
         )
-        return pa_csv.read_csv(path, convert_options=convert)
+        return pa_csv.read_csv(path, reading, parsing, convert)
 
 
 def arrow_type(field: Field) -> pa.DataType:
