@@ -127,7 +127,7 @@ def _buffer(values: pa.Array, width: int) -> bytes:
 
 
 def _text(data: pa.Array) -> bytes:
-    """The values of a binary column, one behind the other."""
+    """The values of a binary column, one after the other."""
     _, offsets, values = data.buffers()
     if values is None or not len(data):
         return b""

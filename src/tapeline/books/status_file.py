@@ -59,7 +59,7 @@ class StatusFile:
         # by source: records that are accepted and not on the tape yet, and since when
         self.ahead: dict[str, tuple[int, datetime | None]] = {}
         self.dropped: dict[str, tuple[int, int]] = {}
-        # by source and partition of topics: how far the books are behind
+        # by source and partition of topics: the lag of the books
         self.partitions: Mapping[str, Mapping[str, PartitionLag]] = {}
         self._catching_up: dict[tuple[str, str], CatchUp] = {}
         self.sinks: dict[str, SinkStatus] = {}
@@ -118,7 +118,7 @@ class StatusFile:
         )
 
     def _source(self, flow: Any, name: str, now: datetime) -> SourceStatus:
-        """How far behind one source is, from its drop folder to the books."""
+        """The lag of one source, from its drop folder to the books."""
         ahead, since = self.ahead.get(name, (0, None))
         waiting, oldest = flow.backlog.of(name)
         oldest = oldest or since

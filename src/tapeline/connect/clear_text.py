@@ -29,7 +29,7 @@ def refuse_clear_postgres(
 ) -> None:
     """Refuse a connection that libpq would make without TLS, beyond this machine.
 
-    libpq's own default, `prefer`, goes on in the clear when a server, or whoever stands before it,
+    libpq's own default, `prefer`, continues in the clear when a server, or a machine in between,
     says that it has no TLS. It may find a password in places of its own, so whether a setting names
     one does not matter.
     """

@@ -151,7 +151,7 @@ def halve(
 
 
 def at_fault(step: Step, place: Position, failure: Failure, limit: int) -> OperationError:
-    """So many culprits are none: the step is."""
+    """With this many culprits the step itself is at fault."""
     words = failure.reason.replace(FAILS, f"fails on more than {counted(limit, 'record')}")
     return OperationError(
         f"{step.where}: {words}. "

@@ -40,7 +40,7 @@ def avro_schema(text: str | bytes) -> Any:
 
 
 def keep_schema(folder: Path, schema: bytes) -> str:
-    """Keep a schema, to stay, under a name that follows from its text."""
+    """Store a schema durably, under a name that follows from its text."""
     name = hashlib.sha256(schema).hexdigest()[:NAME_DIGITS]
     path = folder / f"{name}.avsc"
     if not is_there(path):

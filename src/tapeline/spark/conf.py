@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tapeline.errors import DeclarationError
 from tapeline.settings import Settings
 
-# What each is for stands in docs/operate.md; the measurements behind them in benchmarks/.
+# docs/operate.md says what each is for, benchmarks/ has the measurements.
 # Spark generates one method per stage; Java leaves methods over 8,000 bytes uncompiled unless told
 # otherwise, and a step of fifty expressions then runs several times slower. On few cores the
 # parallel collector leaves them more time than Java's default. And a JVM without memory ends: half

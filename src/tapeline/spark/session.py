@@ -21,6 +21,7 @@ from tapeline.errors import OperationError
 from tapeline.java import compared_jars, has_jar, named_jar
 from tapeline.settings import Settings
 from tapeline.spark.conf import spark_conf
+from tapeline.spark.internals import class_path
 
 SPARK_ERRORS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 BARE_FILE_SYSTEM = "hadoop-bare-naked-local-fs"
@@ -114,8 +115,7 @@ def _refuse_without(session: SparkSession, jars: list[Path]) -> None:
     """A JVM takes its jars when it starts: one that runs already may lack them."""
     if not jars:
         return
-    jvm: Any = session.sparkContext._jvm
-    known = jvm.java.lang.System.getProperty("java.class.path").split(os.pathsep)
+    known = class_path(session).split(os.pathsep)
     lacking = [jar.name for jar in jars if str(jar) not in known]
     if lacking:
         raise OperationError(
