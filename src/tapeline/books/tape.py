@@ -24,6 +24,9 @@ from tapeline.books.layout import Layout
 from tapeline.books.pieces import PIECE_SCHEMA, describe
 from tapeline.books.row_hash import listed_hash
 from tapeline.books.schemas import (
+    FILE,
+    FILE_COLUMNS,
+    FILE_LEAF,
     MESSAGE,
     MESSAGE_COLUMNS,
     MESSAGE_LEAF,
@@ -131,7 +134,14 @@ class Tape:
 
     def read(self, batches: Iterable[TapeBatch]) -> pa.Table:
         """The records of some batches, in tape order."""
-        tables = [_read(self._piece(number)) for batch in batches for number in batch.pieces]
+        pieces = [self._piece(number) for batch in batches for number in batch.pieces]
+        tables = [_read(piece) for piece in pieces]
+        if any("line" in table.column_names for table in tables):
+            # Beside records with more columns every record has its line, as on the tape.
+            tables = [
+                table if "line" in table.column_names else _read(piece, with_line=True)
+                for piece, table in zip(pieces, tables, strict=True)
+            ]
         return pa.concat_tables(tables, promote_options="default").combine_chunks()
 
     def find(self, places: Sequence[tuple[int, int]]) -> pa.Table:
@@ -140,7 +150,8 @@ class Tape:
             {"p": [part for part, _ in places], "a": [at for _, at in places]},
             schema=pa.schema([("p", pa.int64()), ("a", pa.int64())]),
         )
-        leaf = MESSAGE_LEAF if self.book.has("topic") else TAPE_LEAF
+        leaf = FILE_LEAF if self.book.has("path") else TAPE_LEAF
+        leaf = MESSAGE_LEAF if self.book.has("topic") else leaf
         leaf = pa.schema([field for field in leaf if field.name != "ordinal"])
         columns = ", ".join(f'tape."{name}"' for name in leaf.names)
         with connect() as connection:
@@ -224,7 +235,7 @@ class Tape:
             metadata = pq.read_metadata(target)
             records = metadata.num_rows
             if metadata.num_columns > len(PIECE_SCHEMA):
-                self._widen()
+                self._widen(metadata.num_columns)
             size = target.stat().st_size
             staged.append(
                 StagedFile(
@@ -234,10 +245,11 @@ class Tape:
         sync(self.book.folder)
         self.book.add(staged, batch.number)
 
-    def _widen(self) -> None:
-        """The first piece of topics makes room for what comes with a message."""
-        if not self.book.has("topic"):
-            self.book.widen(MESSAGE)
+    def _widen(self, columns: int) -> None:
+        """The first piece of its kind makes room for what comes with a message, or for files."""
+        more = FILE if columns == len(PIECE_SCHEMA) + len(FILE) else MESSAGE
+        if not self.book.has(more.names[-1]):
+            self.book.widen(more)
 
     def _link(self, number: int, target: Path) -> None:
         piece = self._accepted / target.name
@@ -276,11 +288,13 @@ class PieceSet:
         return number <= self.through or number in self._ahead
 
 
-def _read(piece: Path) -> pa.Table:
-    """What a flow needs of a piece, and of topics what came with the messages."""
+def _read(piece: Path, with_line: bool = False) -> pa.Table:
+    """What a flow needs of a piece, with what came with messages, or the files of records."""
     file = pq.ParquetFile(piece)
-    wide = file.metadata.num_columns > len(PIECE_SCHEMA)
-    return file.read(columns=[*LEAF_COLUMNS, *(MESSAGE_COLUMNS if wide else ())])
+    more = file.metadata.num_columns - len(PIECE_SCHEMA)
+    plain = ("line",) if with_line else ()
+    names = {0: plain, len(FILE): FILE_COLUMNS}.get(more, MESSAGE_COLUMNS)
+    return file.read(columns=[*LEAF_COLUMNS, *names])
 
 
 def _tape_batch(row: dict[str, Any]) -> TapeBatch:

@@ -278,7 +278,8 @@ class Intake:
 
     def _take_tail(self, handle: int, delivery: int, published: Published) -> None:
         """Make a delivery of what was appended to a file after it was taken."""
-        size, first, start = os.fstat(handle).st_size, 0, TailStart()
+        state, first, start = os.fstat(handle), 0, TailStart()
+        size = state.st_size
         if size > published.bytes and still_begins_with(handle, published.bytes, published.sha256):
             first, start = tail(handle, published.bytes, size, self._form, self._limits)
         name = self._originals.note(delivery).name
@@ -294,6 +295,7 @@ class Intake:
                 tail_end=size,
                 lines_before=start.lines_before,
                 header=start.header,
+                modified_ns=state.st_mtime_ns,
             )
             self._originals.claim_tail(note, handle, first)
             self._unread.append(note)

@@ -78,7 +78,7 @@ class IntakeLoop:
         else:
             drop = self._settings.within(connector.path)
             make_shared_folder(drop)
-            form = FileRules(connector.format, said.keep, layout.schemas)
+            form = FileRules(connector.format, said.keep, layout.schemas, connector.meta)
             intake = Intake(drop, home, form, limits, self._clock)
         intake.recover(tape.last_piece, tape.last_delivery)
         return intake
