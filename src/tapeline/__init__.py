@@ -1,6 +1,6 @@
 """Tapeline keeps the books of a stream."""
 
-from tapeline.connect import Console, Files, Foreach, HttpPull, Kafka, Memory, PostgresPull
+from tapeline.connect import Console, Files, Foreach, HttpPull, Kafka, Memory, Own, PostgresPull
 from tapeline.declare import (
     Alerts,
     Changes,
@@ -9,12 +9,14 @@ from tapeline.declare import (
     FencedError,
     Format,
     Pipeline,
+    Polled,
     RecordFile,
     Rows,
     SinkBatch,
     SinkContext,
     SinkPosition,
     Snapshot,
+    Source,
     Stream,
     expect,
     expect_or_drop,
@@ -40,7 +42,9 @@ __all__ = [
     "Kafka",
     "Memory",
     "OperationError",
+    "Own",
     "Pipeline",
+    "Polled",
     "PostgresPull",
     "RecordFile",
     "Records",
@@ -49,6 +53,7 @@ __all__ = [
     "SinkContext",
     "SinkPosition",
     "Snapshot",
+    "Source",
     "Stream",
     "TapelineError",
     "expect",

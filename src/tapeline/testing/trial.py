@@ -1,4 +1,4 @@
-"""A pipeline driven batch by batch, without intake's folder and Spark's query."""
+"""A pipeline driven batch by batch, without intake."""
 
 from __future__ import annotations
 
@@ -63,7 +63,6 @@ class Trial:
         make = compiler(spark(), self.plan, self.settings)
         self.flow: Flow = Flow(make, self.plan, self.settings, self.tapes, clock, steps)
         self.books = Books(self.plan, home)
-        self._next_piece = {name: tape.last_piece + 1 for name, tape in self.tapes.items()}
 
     def feed(self, header: str | None = None, **batches: Iterable[Record]) -> list[Published]:
         """Put records on the tapes of their sources, one batch each, and let the flow advance."""
@@ -73,16 +72,11 @@ class Trial:
 
     def put(self, source: str, records: Iterable[Record], header: str | None = None) -> None:
         """Put records on the tape and leave it at that."""
-        from tapeline.books.pieces import write_piece
-
-        number = self._next_piece[source]
-        self._next_piece[source] += 1
+        tape = self.tapes[source]
+        number = tape.last_piece + 1
         lines = [_encoded(record) for record in records]
-        path = self._layout.intake(source) / "accepted" / f"{number:012}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_piece(path, number, self.clock(), [_part(number, lines, header)])
-        batch = self.tapes[source].commit([path])
-        if batch is not None:
+        tape.stage([_part(number, lines, header)], self.clock())
+        for batch in tape.append():
             self.flow.offer(source, batch)
 
     def advance(self, limit: int | None = None) -> list[Published]:
@@ -144,7 +138,7 @@ class Trial:
         for book in (*self.flow.ledger.books.values(), self.flow.ledger.commits.book):
             tidy(book, said)
         for tape in self.tapes.values():
-            tape.tidy(said, flown=True)
+            tape.tidy(said, tape.last_batch)
 
     def close(self) -> None:
         self.flow.close()
