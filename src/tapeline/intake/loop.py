@@ -42,7 +42,7 @@ class IntakeLoop:
         self._flow = flow
         self._supervisor = supervisor
         self._status = status
-        self.failure: TapelineError | None = None
+        self.failure: BaseException | None = None
         self.arrived = threading.Event()  # something came on a tape, or the loop has ended
         self._new: deque[tuple[str, TapeBatch]] = deque()
         for name, tape in flow.tapes.items():
@@ -81,9 +81,10 @@ class IntakeLoop:
             while not stop.is_set():
                 if not sum(self._guarded_take(name) for name in self._intakes):
                     stop.wait(pause)
-        except TapelineError as error:
-            self.failure = error
+        except BaseException as error:  # noqa: BLE001 - the run must not go on without its intakes
+            self.failure = _in_words(error)
             stop.set()
+        finally:
             self.arrived.set()
 
     def _guarded_take(self, name: str) -> int:
@@ -128,9 +129,8 @@ class IntakeLoop:
         self.failure = None
         try:
             self._take_all(stop)
-        except Exception as error:  # noqa: BLE001 - a thread must not end without a word
-            said = OperationError(f"intake failed: {in_words(error)}")
-            self.failure = error if isinstance(error, TapelineError) else said
+        except BaseException as error:  # noqa: BLE001 - a thread must not end without a word
+            self.failure = _in_words(error)
         finally:
             self.arrived.set()
 
@@ -190,3 +190,9 @@ class IntakeLoop:
             for intake in self._intakes.values():
                 held.enter_context(intake.still())
             yield
+
+
+def _in_words(error: BaseException) -> BaseException:
+    if isinstance(error, TapelineError) or not isinstance(error, Exception):
+        return error
+    return OperationError(f"intake failed: {in_words(error)}")

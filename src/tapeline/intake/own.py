@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -41,6 +42,7 @@ class OwnIntake(SourceIntake):
         self._turn = threading.Lock()
         self._open = False
         self._position = ""
+        self._heard = time.monotonic()
         self.rounds = 0
         self.has_read = False
 
@@ -74,9 +76,11 @@ class OwnIntake(SourceIntake):
                     self._position = part.position or self._position
             self._source.open(self._position)
             self._open = True
+            self._heard = time.monotonic()
         polled = self._source.poll(self._limits.piece_records, POLL_SECONDS)
         self.has_read = True
         if polled.records:
+            self._heard = time.monotonic()
             first = self._tape.last_delivery + 1
             for delivery, some in enumerate(self._by_size(list(polled.records)), first):
                 self._stage(delivery, some, polled)
@@ -126,6 +130,10 @@ class OwnIntake(SourceIntake):
 
     def waiting(self) -> tuple[int, int]:
         return (self._source.waiting() if self._open else 0), 0
+
+    def look_again(self) -> bool:
+        """Whether the source was heard of a moment ago: it may still be answering."""
+        return time.monotonic() - self._heard < ANSWER_SECONDS
 
     @contextmanager
     def still(self) -> Iterator[None]:
