@@ -1,5 +1,13 @@
-"""python -m tapeline: the command line."""
+"""The command line as a process: `tapeline`, or `python -m tapeline`."""
 
 from tapeline.cli import main
+from tapeline.cli.pandas_aside import this_process_is_ours
 
-main()
+
+def command() -> None:
+    this_process_is_ours()
+    main()
+
+
+if __name__ == "__main__":
+    command()

@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.table import Table
 
-from tapeline.books.exact import EXACT
-from tapeline.books.schemas import key_words
 from tapeline.errors import OperationError, QuestionError
+from tapeline.store.files import replacing, write_bytes
 from tapeline.terminal import json_text, moment, one_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # The last four are their wide forms, which spreadsheets take for the same.
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -64,6 +64,8 @@ def as_csv(rows: pa.Table) -> str:
 
 def write_file(rows: pa.Table, path: Path) -> None:
     """Rows as a file, by its suffix; whoever reads it sees all of them or none."""
+    import pyarrow.parquet as pq
+
     if path.suffix == ".csv":
         write_text(as_csv(rows), path)
     elif path.suffix == ".json":
@@ -78,18 +80,16 @@ def write_file(rows: pa.Table, path: Path) -> None:
 def write_text(text: str, path: Path) -> None:
     """A text as a file; whoever reads it sees all of it or the one before."""
     with _whole(path) as hidden:
-        hidden.write_text(text, encoding="utf-8", newline="")
+        write_bytes(hidden, text.encode())
 
 
 @contextmanager
 def _whole(path: Path) -> Iterator[Path]:
     """A file beside the one to be written, which takes its place when it is whole."""
-    hidden = path.with_name(f".{path.name}.part")
     try:
-        yield hidden
-        hidden.replace(path)
+        with replacing(path, lasting=False) as partial:
+            yield partial
     except OSError as error:
-        hidden.unlink(missing_ok=True)
         raise OperationError(
             f"{path} cannot be written: {error.strerror}. Create its folder, or choose another one."
         ) from None
@@ -97,6 +97,8 @@ def _whole(path: Path) -> Iterator[Path]:
 
 def as_table(rows: pa.Table, title: str = "") -> Table:
     """A terminal table: numbers to the right, thousands apart."""
+    import pyarrow as pa
+
     table = Table(title=title or None, title_justify="left", header_style="bold")
     for field in rows.schema:
         right = pa.types.is_decimal(field.type) or pa.types.is_integer(field.type)
@@ -122,11 +124,15 @@ def readable(value: Any) -> str:
         return f"{value:,}" if isinstance(value, int) else f"{_short(value):,f}"
     if isinstance(value, datetime):
         return moment(value)
+    from tapeline.books.schemas import key_words
+
     return one_line(key_words(str(plain(value))))
 
 
 def _short(value: Decimal) -> Decimal:
     """Without zeros behind the second decimal."""
+    from tapeline.books.exact import EXACT
+
     if value.as_tuple().exponent == 0:
         return value  # a whole number
     exponent = EXACT.normalize(value).as_tuple().exponent

@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tapeline import DeclarationError, OperationError
-from tapeline.cli import app, main, quarantine
+from tapeline.books import quarantine
+from tapeline.cli import app, main
 from tapeline.cli.options import DEMO, OWN, target_of
 from tapeline.errors import QuestionError
 from tapeline.plan import load_pipeline
@@ -126,7 +127,7 @@ def test_a_record_of_the_largest_size_is_shown(shop: Path, monkeypatch: pytest.M
     """Rich's search for words to colour never ended in such a record."""
     record = b'{"a": "' + b"x" * 1024 * 1024
     facts = {"record": record, "message": None, "delivery": "f", "line": 1, "quarantined": []}
-    monkeypatch.setattr(quarantine, "show_quarantined", lambda *_: {**facts, "acts": []})
+    monkeypatch.setattr(quarantine, "show", lambda *_: {**facts, "acts": []})
     words = ["quarantine", "show", "raw_sales:1:1", "--project", str(shop)]
     said = CliRunner().invoke(app, words)
     assert record.decode() in said.output

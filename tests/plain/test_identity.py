@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapeline import OperationError
-from tapeline.books.places import Place
+from tapeline.books.position import Position
 from tapeline.flow.identity import Identity
 from tapeline.flow.key_index import KeyIndex
 from tapeline.flow.key_verdicts import (
@@ -96,7 +96,7 @@ def test_the_highest_version_stands_whichever_came_first(tmp_path: Path) -> None
     folded = decided(identity, second)
     assert folded.verdicts.tolist() == [SUPERSEDED, KEPT, SUPERSEDED, SUPERSEDED, DUPLICATE]
     assert [(r.version.position, r.version.batch, r.cause) for r in folded.replaced] == [
-        (Place("s", 1, 1), 1, "correction")
+        (Position("s", 1, 1), 1, "correction")
     ]
     assert folded.changes.tolist() == [False, True, False, False, False]
 

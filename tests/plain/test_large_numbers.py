@@ -33,6 +33,7 @@ from tapeline.books.revisions import changes, why
 from tapeline.books.schemas import JOURNAL, LINKS, REGISTER, with_columns
 from tapeline.books.sql import ask_sql
 from tapeline.books.sql_dialects import DuckDBSnapshot
+from tapeline.books.table_id import TableId
 from tapeline.books.views import views_of
 from tapeline.deliver import Outbox
 from tapeline.deliver.position_file import PositionFile
@@ -86,9 +87,9 @@ class Ledgered:
             self.home,
             "large",
             {
-                "gold/totals": with_columns(columns, JOURNAL),
-                "gold/totals_links": with_columns(columns, LINKS),
-                "silver/rows": with_columns(columns, REGISTER),
+                TableId.journal("totals"): with_columns(columns, JOURNAL),
+                TableId.links("totals"): with_columns(columns, LINKS),
+                TableId.register("rows"): with_columns(columns, REGISTER),
             },
             Code({}),
             self.pool,
@@ -103,8 +104,8 @@ class Ledgered:
         entries, measures = post(self.kind, shares, self.batches)
         links = links_of(self.kind, shares, self.batches)
         staged = [
-            self.ledger.stage("gold/totals", entries, self.batches),
-            self.ledger.stage("gold/totals_links", links, self.batches),
+            self.ledger.stage(TableId.journal("totals"), entries, self.batches),
+            self.ledger.stage(TableId.links("totals"), links, self.batches),
         ]
         count = sum(sign for _, sign, _ in shares)
         before = self.ledger.commits.last.commit if self.ledger.commits.last else Commit()

@@ -87,12 +87,13 @@ def test_whatever_fails_each_record_is_on_the_tape_once(
         if failure in ("open", "poll", "acknowledge"):
             source.fails.add(failure)
         point = failure if failure in ("tape_decided", "tape_committed") else None
+        died = failure == "restart"
         try:
             with crash_at(point), suppress(OperationError):
                 intake.take()
         except Crash:
-            failure = "restart"
-        if failure == "restart":
+            died = True
+        if died:
             tape, intake = opened(home, source, records_per_piece=size)
     source.fails.clear()
     for _ in range(60):

@@ -29,20 +29,23 @@ from tapeline.books.commits import read_commits
 from tapeline.books.layout import Layout
 from tapeline.books.meanings import Code
 from tapeline.books.pieces import DeliveryPart, PiecePart
+from tapeline.books.table_id import TableId
 from tapeline.books.tape import BatchLimits, Tape
 from tapeline.errors import OperationError
 from tapeline.flow.ledger import Ledger
 from tapeline.formats.lines import Lines
 from tapeline.settings import HousekeepingSettings
-from tapeline.store import delta
+from tapeline.store import delta, delta_files
 from tapeline.store.duckdb import rows_of
 from tapeline.store.files import sync
 from tapeline.store.housekeeping import tidy
 
 NOW = datetime(2026, 11, 13, 10, tzinfo=UTC)
 TABLES = {
-    "silver/rows": pa.schema([("part", pa.int64()), ("at", pa.int64()), ("_batch", pa.int64())]),
-    "gold/sums": pa.schema([("records", pa.int64()), ("_batch", pa.int64())]),
+    TableId.register("rows"): pa.schema(
+        [("part", pa.int64()), ("at", pa.int64()), ("_batch", pa.int64())]
+    ),
+    TableId.journal("sums"): pa.schema([("records", pa.int64()), ("_batch", pa.int64())]),
 }
 TIDY = HousekeepingSettings(removed_files_hours=0)
 
@@ -163,7 +166,7 @@ class Process:
     """What a process holds in memory: a tape, a ledger, and a flow that copies records."""
 
     def __init__(self, home: Path) -> None:
-        delta._followed.clear()
+        delta_files._followed.clear()
         self.layout = Layout(home)
         self.tape = Tape(self.layout, "raw", lambda: NOW)
         self.open_ledger()
@@ -197,10 +200,12 @@ class Process:
         number = self.ledger.commits.next_batch
         rows = self.tape.read(batches).select(["part", "at"])
         rows = rows.append_column("_batch", pa.array([number] * len(rows), pa.int64()))
-        sums = pa.table({"records": [len(rows)], "_batch": [number]}, TABLES["gold/sums"])
+        sums = pa.table(
+            {"records": [len(rows)], "_batch": [number]}, TABLES[TableId.journal("sums")]
+        )
         staged = [
-            self.ledger.stage("silver/rows", rows, number),
-            self.ledger.stage("gold/sums", sums, number),
+            self.ledger.stage(TableId.register("rows"), rows, number),
+            self.ledger.stage(TableId.journal("sums"), sums, number),
         ]
         reached = TapePosition(last=batches[-1].number)
         decision = self.ledger.decide(Commit(files=staged, positions={"raw": reached}), NOW)
@@ -326,7 +331,7 @@ class Life(RuleBasedStateMachine):
 
     def _check(self) -> None:
         """What was promised is there, and nothing is there twice."""
-        delta._followed.clear()
+        delta_files._followed.clear()
         commits = read_commits(self.home / "commits")
         decided = [row.batch for row in commits if row.decides]
         assert decided == list(range(1, len(decided) + 1))

@@ -15,17 +15,17 @@ import pytest
 
 from tapeline.books import Layout
 from tapeline.books.operator import Act, OperatorTape
-from tapeline.books.places import Place
+from tapeline.books.position import Position
 from tapeline.books.quarantine import Actor
 from tapeline.books.tape import Tape
 from tapeline.intake.files import FileIntake, FileRules, IntakeLimits
 from tapeline.intake.handover import Handover
-from tapeline.operate.backup import _copied
 from tapeline.operate.control import pause
 from tapeline.operate.doctor.places import _privacy
 from tapeline.operate.log import Log
 from tapeline.settings import LogSettings
 from tapeline.store import files as store_files
+from tapeline.store.copies import copy_files
 from tapeline.store.disk import hold
 from tapeline.store.files import make_folder, make_shared_folder, replace_file
 from tapeline.store.lock import WriterLock
@@ -79,7 +79,7 @@ def test_whoever_comes_first_makes_the_home_private(tmp_path: Path, first: str) 
         Handover(layout.pull("p"), tmp_path / "new drop", "asks", 0)
         assert mode(tmp_path / "new drop") == "0o777"  # senders write there
     else:
-        act = Act("redrive", "sales", Place("raw", 1, 0), 1)
+        act = Act("redrive", "sales", Position("raw", 1, 0), 1)
         OperatorTape(layout.operator).add([act], "somebody", NOON)
         assert mode(layout.operator / ".lock") == "0o600"
     assert (mode(home.parent), mode(home)) == ("0o700", "0o700")
@@ -97,7 +97,7 @@ def test_a_backup_is_for_its_user_alone(tmp_path: Path) -> None:
     (source / "silver").mkdir(parents=True)
     (source / "silver" / "a.parquet").write_bytes(b"x")
     target = tmp_path / "backups" / "one"
-    assert len(list(_copied(source, target, lambda *_: None))) == 1
+    assert len(list(copy_files(source, target, lambda *_: None))) == 1
     for folder in (target.parent, target, target / "silver"):
         assert mode(folder) == "0o700"
 

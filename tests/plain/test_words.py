@@ -9,7 +9,7 @@ import pytest
 
 from tapeline.books.audit.checks import Check, compared
 from tapeline.books.operator import DISMISS, Act, OperatorTape
-from tapeline.books.places import Place, parse_place, place_of
+from tapeline.books.position import Position, parse_position, position_of
 from tapeline.books.reasons import details_of, reason, sentence_of, worded
 from tapeline.books.schemas import key_words
 from tapeline.errors import QuestionError
@@ -40,19 +40,19 @@ def test_an_equation_names_a_batch_only_if_one_is_at_fault() -> None:
 
 
 def test_a_position_names_a_message_or_one_of_its_rows() -> None:
-    whole, row = Place("raw", 12, 345), Place("raw", 12, 345, 0)
+    whole, row = Position("raw", 12, 345), Position("raw", 12, 345, 0)
     assert (whole.text, row.text) == ("raw:12:345", "raw:12:345:0")
-    assert [parse_place(one.text) for one in (whole, row)] == [whole, row]
+    assert [parse_position(one.text) for one in (whole, row)] == [whole, row]
     assert row.whole == whole
-    assert place_of({"source": "raw", "part": 12, "at": 345}) == whole
+    assert position_of({"source": "raw", "part": 12, "at": 345}) == whole
     for text in ("raw:12", "raw:12:345:-1", "raw:12:345:0:0"):
         with pytest.raises(QuestionError, match="not a position"):
-            parse_place(text)
+            parse_position(text)
 
 
 def test_an_act_upon_one_row_keeps_the_columns_of_the_operators_tape(tmp_path: Path) -> None:
     tape = OperatorTape(tmp_path / "operator")
-    places = [Place("raw", 1, 2, 3), Place("raw", 1, 2)]
+    places = [Position("raw", 1, 2, 3), Position("raw", 1, 2)]
     tape.add([Act(DISMISS, "trades", place, 1) for place in places], "us", datetime.now(UTC))
     assert [(act.act, act.position) for act in tape.since(0)] == [(DISMISS, p) for p in places]
     stored = rows_of(tmp_path / "operator", "act", 1)

@@ -21,6 +21,7 @@ from deltalake.exceptions import DeltaError
 
 from tapeline import OperationError
 from tapeline.books.status import Status, read_status
+from tapeline.books.table_id import TableId
 from tapeline.books.tape import Tape
 from tapeline.flow import ledger
 from tapeline.settings import NotifySettings, Settings, SuperviseSettings
@@ -216,7 +217,7 @@ def test_20_a_torn_commit_is_named(kept: Trial, tmp_path: Path) -> None:
 
 
 def test_23_a_broken_log_checkpoint_is_done_without(kept: Trial, tmp_path: Path) -> None:
-    kept.flow.ledger.books["silver/rows"].checkpoint()
+    kept.flow.ledger.books[TableId.register("rows")].checkpoint()
     log = kept.flow.layout.home / "silver/rows/_delta_log"
     (checkpoint,) = log.glob("*.checkpoint.parquet")
     checkpoint.write_bytes(checkpoint.read_bytes()[:50])

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from tapeline import Files, Pipeline, Stream, expect_or_drop, expect_or_quarantine
 from tapeline.books import TableWriter
+from tapeline.books.table_id import TableId
 from tapeline.flow import identity
 from tapeline.flow.flow import Flow
 from tapeline.flow.ledger import Ledger
@@ -146,7 +147,7 @@ def test_law_2_the_audit_names_the_table_and_batch_of_a_lost_row(fresh: Any) -> 
         trial.feed(raw=[record(4 * number + 1), record(4 * number + 2)])
     assert unbalanced(trial.books) == []
     # A stranger doubles the rows of batch 2 behind the flow's back.
-    book: TableWriter = trial.flow.ledger.books["silver/rows"]
+    book: TableWriter = trial.flow.ledger.books[TableId.register("rows")]
     rows = trial.books.register("rows").to_pylist()
     table = trial.books.register("rows").filter([row["_batch"] == 2 for row in rows])
     book.append(table, 2, "stranger", version=10**15)

@@ -140,7 +140,7 @@ def views_agree(trial: Trial, spark: Any) -> None:
     columns = {"`whole`": "bigint", "`money`": "decimal(38,16)"}
     kinds = {name: Kind.of(kind) for name, kind in columns.items()}
     sums = SparkLive(books.layout).sums(folder, kinds)
-    measures, overflow = typed(kinds)
+    measures, overflow = typed({"whole": kinds["`whole`"], "money": kinds["`money`"]}, str)
     fold = folded(folder, ["hour"], sums)
     rows = spark.sql(f"select {', '.join(measures)}, {overflow} from ({fold}) order by hour")
     assert [(row.money, row._overflow) for row in rows.collect()] == expected

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
-from tapeline.books.exact import OVERFLOW
+from tapeline.books.averages import shown_kinds
+from tapeline.books.exact import OVERFLOW, Kind
 from tapeline.books.reader import Books
 from tapeline.books.schemas import JOURNAL, UNREAD
 from tapeline.declare import Summary
-from tapeline.errors import OperationError
-
-
-def stored_shape(folder: Path) -> pa.Schema:
-    """The columns of a table as it is stored."""
-    try:
-        return pa.schema(DeltaTable(str(folder)).schema().to_arrow())
-    except TableNotFoundError:
-        raise OperationError(f"{folder} does not exist yet. Run the pipeline once.") from None
+from tapeline.store.delta_files import stored_schema
 
 
 def shape_of(books: Books, name: str) -> pa.Schema:
     """The columns of a summary, table or reference as a reader sees them."""
     plan, layout = books.plan.pipeline, books.layout
     if name in plan.tables:
-        stored = stored_shape(layout.register(name))
+        stored = stored_schema(layout.register(name))
         return pa.schema([field for field in stored if field.name not in UNREAD])
     if name in plan.references:
-        stored = stored_shape(layout.reference(name))
+        stored = stored_schema(layout.reference(name))
         return pa.schema([field for field in stored if field.name != "_batch"])
     summary = plan.summaries[name]
-    stored = stored_shape(layout.journal(name))
-    columns = [*summary.key, *measures(summary, stored), "_entries"]
+    stored = stored_schema(layout.journal(name))
+    key = [stored.field(column) for column in summary.key]
     status = [pa.field("_status", pa.string())] if summary.time is not None else []
-    overflow = pa.field(OVERFLOW, pa.bool_())
-    return pa.schema([*(stored.field(column) for column in columns), *status, overflow])
+    more = [stored.field("_entries"), *status, pa.field(OVERFLOW, pa.bool_())]
+    return pa.schema([*key, *shown_fields(stored, measures(summary, stored)), *more])
+
+
+def shown_fields(stored: pa.Schema, names: list[str]) -> list[pa.Field]:
+    """Stored measures as readers see them: an average in the place of its parts."""
+    kinds = {name: Kind.of(stored.field(name).type) for name in names}
+    return [
+        stored.field(name)
+        if name in kinds
+        else pa.field(name, pa.decimal128(kind.digits, kind.scale))
+        for name, kind in shown_kinds(kinds).items()
+    ]
 
 
 def measures(summary: Summary, stored: pa.Schema) -> list[str]:

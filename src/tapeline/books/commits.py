@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -16,6 +15,7 @@ from tapeline.books.layout import Layout
 from tapeline.books.schemas import COMMITS
 from tapeline.store.delta import StagedFile, TableWriter
 from tapeline.store.duckdb import LAST_BATCH, connect, newest_batch, register_table, rows_of
+from tapeline.store.files import read_json
 
 EPOCH_STRIDE = 2**40
 DECIDED, PUBLISHED = "decided", "published"
@@ -154,6 +154,6 @@ def read_tail(folder: Path) -> list[CommitRow]:
 def restored_epoch(home: Path) -> int:
     """The epoch that began when these books were restored from a backup, if they were."""
     try:
-        return int(json.loads(Layout(home).restored.read_text())["epoch"])
+        return int(read_json(Layout(home).restored)["epoch"])
     except FileNotFoundError:
         return 0

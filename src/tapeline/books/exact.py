@@ -14,11 +14,10 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import cache
 from typing import Any
 
-import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tapeline.errors import TapelineBug
+from tapeline.store.duckdb import Connection, OutOfRange
 
 Number = int | Decimal
 MOST_DIGITS = 38  # of a decimal in Spark, DuckDB and Delta
@@ -119,6 +118,8 @@ def text(number: Number) -> str:
 
 def reach(column: pa.ChunkedArray) -> int:
     """How far from zero the numbers of a column go, in units of the last digit."""
+    import pyarrow.compute as pc
+
     ends = pc.min_max(column).as_py()
     units = Kind.of(column.type).units
     return max(abs(units(ends["min"] or 0)), abs(units(ends["max"] or 0)))
@@ -134,6 +135,8 @@ def in_parts(rows: pa.Table, schema: pa.Schema, measures: Sequence[str]) -> pa.T
 
     The entries are counted in the first of them.
     """
+    import pyarrow.compute as pc
+
     kinds = {name: Kind.of(schema.field(name).type) for name in measures}
     fits = pa.array([True] * rows.num_rows, pa.bool_())
     for name, kind in kinds.items():
@@ -187,7 +190,7 @@ def exact_sum(column: str, kind: Kind, of: str = "", function: str = "sum") -> s
 
 
 def summed(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     write: Callable[[Summing], str],
     values: Sequence[Any] = (),
 ) -> list[tuple[Any, ...]]:
@@ -197,12 +200,12 @@ def summed(
     """
     try:
         return connection.execute(write(plain_sum), list(values)).fetchall()
-    except duckdb.OutOfRangeException:
+    except OutOfRange:
         return connection.execute(write(exact_sum), list(values)).fetchall()
 
 
 def sums_of(
-    connection: duckdb.DuckDBPyConnection, rows: str, kinds: Mapping[str, Kind], of: str = ""
+    connection: Connection, rows: str, kinds: Mapping[str, Kind], of: str = ""
 ) -> dict[str, str]:
     """SQL of the sums of some rows' columns, by any grouping, that DuckDB never refuses."""
     wide = [column for column, kind in kinds.items() if kind.wide]

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
-import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaError
 
 from tapeline.books import exact
+from tapeline.books.averages import COUNT, SUM, averages_in, in_duckdb, shown_kinds, shown_rows
 from tapeline.books.layout import Layout
 from tapeline.declare import Summary
 from tapeline.declare.duration import parse_duration
-from tapeline.store.delta import NO_HOOKS, read_files
-from tapeline.store.duckdb import connect, quoted, register_table, view_files
+from tapeline.store.delta_files import LogError, overwrite, read_files
+from tapeline.store.duckdb import (
+    Connection,
+    QueryError,
+    connect,
+    quoted,
+    register_table,
+    view_files,
+)
+
+Quote = Callable[[str], str]  # a name as SQL writes it
+Divide = Callable[[str, str, exact.Kind], str]  # SQL of a sum divided by its count
 
 
-def kinds_of(
-    connection: duckdb.DuckDBPyConnection, table: str, summary: Summary
-) -> dict[str, exact.Kind]:
+def kinds_of(connection: Connection, table: str, summary: Summary) -> dict[str, exact.Kind]:
     """The measures of a journal, each with its type."""
     described = connection.execute(f'select column_name, column_type from (describe "{table}")')
     return {
@@ -79,18 +83,26 @@ def folded(rows: str, key: Sequence[str], sums: Mapping[str, str], more: str = "
     return f"select {keys}{added}, {entries}{more} from {rows} {there}"
 
 
-def typed(kinds: Mapping[str, exact.Kind]) -> tuple[list[str], str]:
+def typed(
+    kinds: Mapping[str, exact.Kind], quote: Quote = quoted, divide: Divide = in_duckdb
+) -> tuple[list[str], str]:
     """Folded measures in their own types, as SQL, and the flag of a row where one does not fit.
 
-    Such a number is NULL: a sum is never NULL otherwise.
+    Such a number is NULL: a sum is never NULL otherwise. An average takes the place of its parts.
     """
-    casts = {name: f"try_cast({name} as {kind.sql})" for name, kind in kinds.items()}
-    outgrown = " or ".join(f"{cast} is null" for cast in casts.values()) or "false"
-    return [f"{cast} as {name}" for name, cast in casts.items()], f"({outgrown}) as _overflow"
+    shown = []
+    for name in shown_kinds(kinds):
+        if name in kinds:
+            shown.append(f"try_cast({quote(name)} as {kinds[name].sql}) as {quote(name)}")
+        else:
+            parts = quote(name + SUM), quote(name + COUNT)
+            shown.append(f"{divide(*parts, kinds[name + SUM])} as {quote(name)}")
+    casts = [f"try_cast({quote(name)} as {kind.sql}) is null" for name, kind in kinds.items()]
+    return shown, f"({' or '.join(casts) or 'false'}) as _overflow"
 
 
 def fold_view(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     layout: Layout,
     summary: Summary,
     batch: int,
@@ -105,25 +117,21 @@ def fold_view(
     if not register_table(connection, journal, layout.journal(summary.name), (0, batch)):
         return False
     start = _register_balances(connection, layout, summary, batch)
-    kinds = {quoted(m): kind for m, kind in kinds_of(connection, journal, summary).items()}
+    kinds = kinds_of(connection, journal, summary)
     keys = [quoted(name) for name in summary.key]
-    columns = ", ".join([*keys, *kinds, "_entries", "_clock"])
+    columns = ", ".join([*keys, *map(quoted, kinds), "_entries", "_clock"])
     rows = f"select {columns} from {journal} where _batch > {start} and _batch <= {batch}"
     if start:
         rows += f" union all select {columns} from {summary.name}__balances"
     last = ", max(_clock) as _clock" if clock is None else clock.status(summary)
-    fold = folded(f"({rows})", keys, exact.sums_of(connection, f"({rows})", kinds), last)
+    named = {quoted(name): kind for name, kind in kinds.items()}
+    fold = folded(f"({rows})", keys, exact.sums_of(connection, f"({rows})", named), last)
     measures, overflow = typed(kinds)
     told = [name for name in ("_clock", "_status") if f" as {name}" in last]
-    beside = [
-        f"case when try_cast({name} as {kind.sql}) is null then cast({name} as varchar) end "
-        f"as {quoted(exact.BESIDE + name[1:-1])}"
-        for name, kind in kinds.items()
-    ]
     shown = ", ".join([*keys, *measures, "_entries", *told, overflow])
     for view, selected in (
         (summary.name, shown),
-        (exactly(summary.name), ", ".join([shown, *beside])),
+        (exactly(summary.name), ", ".join([shown, *_beside(kinds)])),
     ):
         connection.execute(
             f"create or replace temp view {quoted(view)} as select {selected} from ({fold}) "
@@ -132,10 +140,30 @@ def fold_view(
     return True
 
 
-def exact_rows(
-    connection: duckdb.DuckDBPyConnection, summary: Summary, where: str = "true"
-) -> pa.Table:
+def _beside(kinds: Mapping[str, exact.Kind]) -> list[str]:
+    """SQL of what readers in full need: parts of averages, and as text what outgrew its type."""
+    found = []
+    for name, kind in kinds.items():
+        cast = f"try_cast({quoted(name)} as {kind.sql})"
+        if name not in shown_kinds(kinds):
+            found.append(f"{cast} as {quoted(name)}")
+        text = f"case when {cast} is null then cast({quoted(name)} as varchar) end"
+        found.append(f"{text} as {quoted(exact.BESIDE + name)}")
+    return found
+
+
+def exact_rows(connection: Connection, summary: Summary, where: str = "true") -> pa.Table:
     """The rows of a summary that `fold_view` made readable, every number in full."""
+    return shown_rows(_in_full(connection, summary, where))
+
+
+def stored_rows(connection: Connection, summary: Summary, where: str = "true") -> pa.Table:
+    """The same rows with the parts of averages in the place of the averages."""
+    rows = _in_full(connection, summary, where)
+    return rows.drop_columns(averages_in(rows.column_names))
+
+
+def _in_full(connection: Connection, summary: Summary, where: str) -> pa.Table:
     query = f"select * from {quoted(exactly(summary.name))} as folded where {where}"
     return exact.settled(connection.sql(query).to_arrow_table())
 
@@ -145,9 +173,7 @@ def exactly(summary: str) -> str:
     return f"{summary}__exactly"
 
 
-def _register_balances(
-    connection: duckdb.DuckDBPyConnection, layout: Layout, summary: Summary, batch: int
-) -> int:
+def _register_balances(connection: Connection, layout: Layout, summary: Summary, batch: int) -> int:
     """The batch up to which stored balances can be used; 0 when there are none to use."""
     name = f"{summary.name}__balances"
     try:
@@ -156,7 +182,7 @@ def _register_balances(
             return 0
         view_files(connection, name, [path for path, _, _ in files])
         (found,) = connection.execute(f"select max(_batch) from {name}").fetchall()
-    except (DeltaError, duckdb.Error):
+    except (LogError, QueryError):
         return 0  # a cache that is damaged is no cache: the journal holds all of it
     through = int(found[0] or 0)
     return through if through <= batch else 0
@@ -167,25 +193,14 @@ def write_balances(layout: Layout, summary: Summary, batch: int) -> None:
     with connect() as connection:
         if not fold_view(connection, layout, summary, batch):
             return
-        rows = exact_rows(connection, summary)
-        measures = kinds_of(connection, f"{summary.name}__journal", summary)
-        stored = connection.sql(f"select * from {quoted(summary.name)} limit 0").to_arrow_table()
-    schema = stored.schema.remove(stored.schema.get_field_index(exact.OVERFLOW))
-    table = exact.in_parts(rows, schema, list(measures))
+        rows = stored_rows(connection, summary)
+        measures = list(kinds_of(connection, f"{summary.name}__journal", summary))
+        columns = ", ".join(map(quoted, (*summary.key, *measures, "_entries", "_clock")))
+        empty = f"select {columns} from {quoted(exactly(summary.name))} limit 0"
+        schema = connection.sql(empty).to_arrow_table().schema
+    table = exact.in_parts(rows, schema, measures)
     table = table.append_column("_batch", pa.array([batch] * table.num_rows, pa.int64()))
-    folder = layout.balances(summary.name)
-    try:
-        _overwrite(folder, _plain(table))
-    except DeltaError:
-        shutil.rmtree(folder)
-        _overwrite(folder, _plain(table))
-
-
-def _overwrite(folder: Path, table: pa.Table) -> None:
-    write_deltalake(str(folder), table, mode="overwrite", post_commithook_properties=NO_HOOKS)
-    DeltaTable(str(folder)).vacuum(
-        retention_hours=1, enforce_retention_duration=False, dry_run=False
-    )
+    overwrite(layout.balances(summary.name), _plain(table))
 
 
 def _plain(table: pa.Table) -> pa.Table:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tapeline.books.operator import GAP, Act, OperatorTape
-from tapeline.books.places import Place
+from tapeline.books.position import Position
 from tapeline.store.duckdb import arrow_of
 
 
@@ -58,7 +58,7 @@ class Gap:
 def accept_gap(tape: OperatorTape, gap: Gap, who: str, at: datetime) -> None:
     """Record, durably, that the source goes on behind a gap."""
     said = {k: v for k, v in asdict(gap).items() if k not in ("words", "who", "at")}
-    place = Place(gap.source, gap.partition, gap.first)
+    place = Position(gap.source, gap.partition, gap.first)
     record = json.dumps(said).encode("ascii")
     tape.add([Act(GAP, "", place, 0, record, gap.words)], who, at)
 

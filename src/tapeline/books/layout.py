@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from tapeline.books.table_id import TableId
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -18,17 +20,20 @@ class Layout:
     def tape_batches(self, source: str) -> Path:
         return self.home / "bronze" / f"{source}_batches"
 
+    def table(self, table: TableId) -> Path:
+        return self.home / table.path
+
     def register(self, table: str) -> Path:
-        return self.home / "silver" / table
+        return self.table(TableId.register(table))
 
     def journal(self, summary: str) -> Path:
-        return self.home / "gold" / summary
+        return self.table(TableId.journal(summary))
 
     def links(self, summary: str) -> Path:
-        return self.home / "gold" / f"{summary}_links"
+        return self.table(TableId.links(summary))
 
     def balances(self, summary: str) -> Path:
-        return self.home / "gold" / f"{summary}_balances"
+        return self.table(TableId.balances(summary))
 
     def reference(self, name: str) -> Path:
         return self.home / "reference" / name

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from tapeline.books import Books
-from tapeline.books.places import Place, has_rows, place_of, row_column
+from tapeline.books.averages import shown_shares
+from tapeline.books.position import Position, has_rows, position_of, row_column
 from tapeline.books.schemas import MESSAGE, key_words
 from tapeline.declare import Summary
-from tapeline.store.duckdb import connect, quoted, register_table, register_tape
+from tapeline.store.duckdb import Connection, connect, quoted, register_table, register_tape
 
 Row = dict[str, Any]
 
@@ -28,7 +28,7 @@ class RecordsPage:
 
 
 def records_of(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     books: Books,
     summary: Summary,
     condition: tuple[str, list[Any]],
@@ -39,7 +39,7 @@ def records_of(
     if not links:
         return {}
     batches = [link["_batch"] for link in links]
-    places = [place_of(link["_position"]) for link in links]
+    places = [position_of(link["_position"]) for link in links]
     _want(connection, [(*place, batch) for place, batch in zip(places, batches, strict=True)])
     keys = _keys(connection, books, summary, batches)
     origins = origins_of(connection, books, places)
@@ -49,8 +49,8 @@ def records_of(
     known = keys_at(books, entry, earlier)
     found: dict[tuple[int, str], list[Row]] = {}
     for link in links:
-        position = place_of(link["_position"])
-        share = {n: v for n, v in link.items() if not n.startswith("_")}
+        position = position_of(link["_position"])
+        share = shown_shares({n: v for n, v in link.items() if not n.startswith("_")})
         record = {
             "sign": link["_sign"],
             "record": keys.get((position, link["_batch"]), known.get(position)),
@@ -63,7 +63,7 @@ def records_of(
 
 
 def _links(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     books: Books,
     summary: Summary,
     condition: tuple[str, list[Any]],
@@ -84,8 +84,8 @@ def _links(
 
 
 def _keys(
-    connection: duckdb.DuckDBPyConnection, books: Books, summary: Summary, batches: list[int]
-) -> dict[tuple[Place, int], str]:
+    connection: Connection, books: Books, summary: Summary, batches: list[int]
+) -> dict[tuple[Position, int], str]:
     """The keys of the wanted records, as the table where they entered knows them."""
     table = books.plan.entry_of(summary.stream)
     within = (min(batches), max(batches))
@@ -98,17 +98,17 @@ def _keys(
         f"and r._position.at = w.place and {row} = w.number and r._batch = w.batch "
         "where _key is not null and _row = 0 and _batch in (select batch from wanted)"
     ).fetchall()
-    return {(Place(*place), batch): key_words(key) for *place, batch, key in rows}
+    return {(Position(*place), batch): key_words(key) for *place, batch, key in rows}
 
 
-def _want(connection: duckdb.DuckDBPyConnection, places: Sequence[tuple[Any, ...]]) -> None:
+def _want(connection: Connection, places: Sequence[tuple[Any, ...]]) -> None:
     """Make the places of some records, perhaps with their batches, a table to join with."""
     names = ("source", "part", "place", "number", "batch")
     columns = zip(names, zip(*places, strict=True), strict=False)
     connection.register("wanted", pa.table({name: list(values) for name, values in columns}))
 
 
-def keys_at(books: Books, table: str, places: list[Place]) -> dict[Place, str]:
+def keys_at(books: Books, table: str, places: list[Position]) -> dict[Position, str]:
     """The keys that a table knows for records, wherever they lie in its history."""
     if not places:
         return {}
@@ -123,7 +123,7 @@ def keys_at(books: Books, table: str, places: list[Place]) -> dict[Place, str]:
             f"and r._position.part = w.part and r._position.at = w.place and {row} = w.number "
             "where _key is not null group by all"
         ).fetchall()
-    return {Place(*place): key_words(key) for *place, key in rows}
+    return {Position(*place): key_words(key) for *place, key in rows}
 
 
 def message_of(record: Row) -> Row | None:
@@ -134,18 +134,18 @@ def message_of(record: Row) -> Row | None:
 
 
 def origins_of(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     books: Books,
-    places: Sequence[Place],
+    places: Sequence[Position],
     raw: bool = False,
-) -> dict[Place, Row]:
+) -> dict[Position, Row]:
     """The delivery and line of the wanted records, and the message if it was one, from the tape.
 
     They go by their whole places: rows of a message share its origin.
 
     With `raw` also their bytes.
     """
-    found: dict[Place, Row] = {}
+    found: dict[Position, Row] = {}
     for source in {place.source for place in places}:
         if not register_tape(connection, "tape", books.layout.tape(source)):
             continue
@@ -170,11 +170,11 @@ def origins_of(
                 "message": message_of(record),
             }
             bytes_too = {"raw": record["raw"]} if raw else {}
-            found[Place(source, record["part"], record["at"])] = origin | bytes_too
+            found[Position(source, record["part"], record["at"])] = origin | bytes_too
     return found
 
 
-def origins_at(books: Books, places: Sequence[Place]) -> dict[Place, Row]:
+def origins_at(books: Books, places: Sequence[Position]) -> dict[Position, Row]:
     """Where records came from: file and line, or topic, partition and offset."""
     if not places:
         return {}
@@ -183,7 +183,7 @@ def origins_at(books: Books, places: Sequence[Place]) -> dict[Place, Row]:
         return origins_of(connection, books, places)
 
 
-def record_at(books: Books, place: Place) -> Row | None:
+def record_at(books: Books, place: Position) -> Row | None:
     """One record of the tape: its bytes and where it came from."""
     if place.source not in books.plan.pipeline.sources:
         return None

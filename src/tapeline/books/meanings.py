@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from tapeline.books import Decision
-from tapeline.books.columns import stored_shape
 from tapeline.books.schemas import BEGINNING
+from tapeline.books.table_id import TableId
 from tapeline.errors import OperationError
 from tapeline.plan.fingerprint import VERSION, own_columns, version_of
+from tapeline.store.delta_files import stored_schema
 from tapeline.store.duckdb import arrow_of
-from tapeline.store.files import replace_file
+from tapeline.store.files import read_json, replace_json
 
 STAMPS = "fingerprints.json"
 
@@ -29,7 +29,9 @@ class Code:
     timed: frozenset[str] = frozenset()  # the tables that have a time
 
 
-def check_code(home: Path, last: Decision, code: Code, schemas: Mapping[str, pa.Schema]) -> None:
+def check_code(
+    home: Path, last: Decision, code: Code, schemas: Mapping[TableId, pa.Schema]
+) -> None:
     """Refuse code that the books were not made by; give older fingerprints their new form."""
     stored = _stamped(home, last) or last.commit.fingerprints
     other = [name for name, made in code.fingerprints.items() if stored.get(name) != made]
@@ -47,13 +49,13 @@ def check_code(home: Path, last: Decision, code: Code, schemas: Mapping[str, pa.
             "code, or start new books in another root (setting 'root')."
         )
     stamps = {"last": last.hash, "fingerprints": {**stored, **code.fingerprints}}
-    replace_file(home / STAMPS, json.dumps(stamps).encode())
+    replace_json(home / STAMPS, stamps)
 
 
 def _stamped(home: Path, last: Decision) -> dict[str, str] | None:
     """What an earlier start found the books to agree with; the next batch carries it itself."""
     try:
-        found = json.loads((home / STAMPS).read_bytes())
+        found = read_json(home / STAMPS)
     except (OSError, ValueError):
         return None
     fingerprints: dict[str, str] = found["fingerprints"]
@@ -61,15 +63,16 @@ def _stamped(home: Path, last: Decision) -> dict[str, str] | None:
 
 
 def _agrees(
-    home: Path, last: Decision, code: Code, schemas: Mapping[str, pa.Schema], name: str
+    home: Path, last: Decision, code: Code, schemas: Mapping[TableId, pa.Schema], name: str
 ) -> bool:
     """Whether the columns, the key and the time of a step are those of its stored tables."""
-    folders = [f for f in (f"silver/{name}", f"gold/{name}", f"gold/{name}_links") if f in schemas]
-    if any(_columns(stored_shape(home / f)) != _columns(schemas[f]) for f in folders):
+    register = TableId.register(name)
+    tables = [t for t in (register, TableId.journal(name), TableId.links(name)) if t in schemas]
+    if any(_columns(stored_schema(home / t.path)) != _columns(schemas[t]) for t in tables):
         return False
-    if f"silver/{name}" not in schemas:
+    if register not in schemas:
         return True
-    rows = arrow_of(home / "silver" / name, "count(*), count(_key_hash)", "_verdict = 'kept'")
+    rows = arrow_of(home / register.path, "count(*), count(_key_hash)", "_verdict = 'kept'")
     kept, keyed = rows.to_pylist()[0].values() if rows.num_rows else (0, 0)
     moved = last.commit.clocks.get(name, BEGINNING) != BEGINNING
     same_key = not kept or bool(keyed) == (name in code.keyed)

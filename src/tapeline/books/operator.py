@@ -6,10 +6,7 @@ new acts along with its next batch, once.
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,11 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from tapeline.books.places import WHOLE, Place, place_of
+from tapeline.books.position import WHOLE, Position, position_of
 from tapeline.books.schemas import MOMENT, POSITION
 from tapeline.store.delta import TableWriter
+from tapeline.store.delta_files import log_changed_at
 from tapeline.store.duckdb import newest_batch, rows_of
-from tapeline.store.files import make_folder, open_lock
+from tapeline.store.files import make_folder
+from tapeline.store.lock import alone
 
 ACTS = pa.schema(
     [
@@ -47,7 +46,7 @@ class Act:
 
     act: str
     table: str
-    position: Place
+    position: Position
     stood_in: int
     record: bytes | None = None
     note: str = ""
@@ -70,14 +69,13 @@ class OperatorTape:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._log = folder / "_delta_log"
         self._seen = -1
         self._last = 0
 
     def add(self, acts: Sequence[Act], who: str, at: datetime) -> list[Act]:
         """Record acts, durably; they take effect with the flow's next batch."""
         make_folder(self.folder)
-        with self._alone():
+        with alone(self.folder / ".lock"):
             first = newest_batch(self.folder) + 1
             numbered = [
                 Act(a.act, a.table, a.position, a.stood_in, a.record, a.note, who, at, first + n)
@@ -91,13 +89,10 @@ class OperatorTape:
 
     def last(self) -> int:
         """The number of the newest act; looking again costs nothing while nothing was added."""
-        try:
-            changed = os.stat(self._log).st_mtime_ns
-        except FileNotFoundError:
-            return 0
-        if changed != self._seen:
+        changed = log_changed_at(self.folder)
+        if changed and changed != self._seen:
             self._last, self._seen = newest_batch(self.folder), changed
-        return self._last
+        return self._last if changed else 0
 
     def since(self, number: int) -> list[Act]:
         """The acts behind a number, in order."""
@@ -105,19 +100,13 @@ class OperatorTape:
         rows = rows_of(self.folder, columns, number + 1)
         return [_act(row) for row in sorted(rows, key=lambda row: row["batch"])]
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with os.fdopen(open_lock(self.folder / ".lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
 
 def _act(row: dict[str, Any]) -> Act:
     act, _, number = row["act"].partition(OF_ROW)
     return Act(
         act,
         row["table"],
-        place_of({**row["position"], "row": int(number) if number else WHOLE}),
+        position_of({**row["position"], "row": int(number) if number else WHOLE}),
         row["stood_in"],
         row["record"],
         row["note"],

@@ -12,7 +12,7 @@ from typing import Any
 from tapeline.books import Books
 from tapeline.books.lineage import keys_at, record_at
 from tapeline.books.operator import DISMISS, REDRIVE, Act, OperatorTape
-from tapeline.books.places import WHOLE, Place, has_rows, parse_place, row_column
+from tapeline.books.position import WHOLE, Position, has_rows, parse_position, row_column
 from tapeline.books.reader import standing
 from tapeline.books.reasons import details_of, sentence_of
 from tapeline.books.schemas import key_words
@@ -40,7 +40,7 @@ def quarantined(books: Books, chosen: QuarantineFilter, limit: int | None = None
         raise QuestionError(
             f"table '{chosen.table}' not found.{did_you_mean(chosen.table, tables)}"
         )
-    wanted = [parse_place(text) for text in chosen.positions]
+    wanted = [parse_position(text) for text in chosen.positions]
     found: list[Row] = []
     batch = books.cut().batch
     for name in [chosen.table] if chosen.table else tables:
@@ -59,7 +59,7 @@ def quarantined(books: Books, chosen: QuarantineFilter, limit: int | None = None
                 "order by q._batch desc, q._position",
                 [chosen.source, chosen.source, chosen.since, chosen.since],
             ).fetchall()
-        places = [Place(*found[:4]) for found in rows]
+        places = [Position(*found[:4]) for found in rows]
         keyless = [place for place, found in zip(places, rows, strict=True) if found[6] is None]
         keys = keys_at(books, books.plan.entry_of(name).name, keyless)
         of_records = [found[4:] for found in rows]
@@ -85,7 +85,7 @@ def quarantined(books: Books, chosen: QuarantineFilter, limit: int | None = None
 
 def show(books: Books, position: str) -> Row:
     """One record: its bytes, where it stands in quarantine, and what was decided about it."""
-    place = parse_place(position)
+    place = parse_position(position)
     rows = quarantined(books, QuarantineFilter(positions=[position]))
     record = record_at(books, place)
     if record is None:
@@ -122,7 +122,7 @@ def decide(
         raise QuestionError(f"'{act}' is not an action.{did_you_mean(act, (REDRIVE, DISMISS))}")
     if record is not None and len(rows) != 1:
         raise OperationError("a corrected record replaces exactly one record. Give one position.")
-    if record is not None and parse_place(rows[0]["position"]).row != WHOLE:
+    if record is not None and parse_position(rows[0]["position"]).row != WHOLE:
         raise OperationError(
             f"{rows[0]['position']} is one row of a message, but a corrected record replaces a "
             "whole message. Send a higher version of the row, or dismiss it."
@@ -134,7 +134,7 @@ def decide(
             "Send a higher version of the record, or correct the reference data."
         )
     acts = [
-        Act(act, row["table"], parse_place(row["position"]), row["batch"], record, signed.note)
+        Act(act, row["table"], parse_position(row["position"]), row["batch"], record, signed.note)
         for row in rows
     ]
     if not acts:

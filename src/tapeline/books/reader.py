@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 
 from tapeline.books.commit import Commit, Counts
@@ -22,7 +21,7 @@ from tapeline.declare.duration import parse_duration
 from tapeline.errors import QuestionError, did_you_mean
 from tapeline.plan import Plan
 from tapeline.plan.graph import view_inputs
-from tapeline.store.duckdb import connect, register_table
+from tapeline.store.duckdb import Connection, ConversionFailed, OutOfRange, connect, register_table
 
 # Reasons with their details, for people.
 WORDED = f"list_transform(_reasons, lambda one: replace(one, '{DETAIL}', ': '))"
@@ -85,9 +84,7 @@ class Books:
             with told(name):
                 return connection.sql(f'select * from "{name}"').to_arrow_table()
 
-    def open(
-        self, connection: duckdb.DuckDBPyConnection, name: str, cut: ReadPoint, since: int = 0
-    ) -> bool:
+    def open(self, connection: Connection, name: str, cut: ReadPoint, since: int = 0) -> bool:
         """Make anything declared readable by its name at a cut; False when it has no rows yet.
 
         Of a table, only what came with batch `since` and behind it.
@@ -165,7 +162,7 @@ class Books:
         """Verdicts, causes, reasons and warnings of every table, added up over all batches."""
         return self.cut().commit.totals
 
-    def _register(self, connection: duckdb.DuckDBPyConnection, name: str, cut: ReadPoint) -> bool:
+    def _register(self, connection: Connection, name: str, cut: ReadPoint) -> bool:
         """Make a summary, reference or view readable by its name, and what it reads before it."""
         plan = self.plan.pipeline
         if name in plan.summaries:
@@ -182,7 +179,7 @@ class Books:
         return True
 
     def _register_entries(
-        self, connection: duckdb.DuckDBPyConnection, table: Table, batches: tuple[int, int]
+        self, connection: Connection, table: Table, batches: tuple[int, int]
     ) -> bool:
         name = f"{table.name}__register"
         if not register_table(connection, name, self.layout.register(table.name), batches):
@@ -193,9 +190,7 @@ class Books:
         )
         return True
 
-    def _register_reference(
-        self, connection: duckdb.DuckDBPyConnection, name: str, cut: ReadPoint
-    ) -> bool:
+    def _register_reference(self, connection: Connection, name: str, cut: ReadPoint) -> bool:
         """A reference in the version that the batch saw; before the first one, the newest."""
         stored = f"{name}__versions"
         if not register_table(connection, stored, self.layout.reference(name)):
@@ -219,7 +214,7 @@ def told(name: str) -> Iterator[None]:
     """A view's own sums may need more digits than there are; its SQL is the user's."""
     try:
         yield
-    except (duckdb.OutOfRangeException, duckdb.ConversionException) as error:
+    except (OutOfRange, ConversionFailed) as error:
         raise QuestionError(
             f"'{name}' cannot be computed: {error}. A number is too large for a type in its SQL. "
             "Cast it to a wider decimal before you add or multiply."

@@ -13,6 +13,7 @@ from tapeline.errors import OperationError
 from tapeline.plan import Plan
 from tapeline.store.delta import TableWriter
 from tapeline.store.duckdb import arrow_of
+from tapeline.store.files import stamp
 
 VERSION = "_batch"  # named so that readers prune files by it as in every other table
 
@@ -35,16 +36,15 @@ class References:
         for name, reference in self._plan.pipeline.references.items():
             path = self._project / reference.connector.path
             try:
-                facts = path.stat()
+                found = stamp(path)
             except OSError as error:
                 raise OperationError(
                     f"reference '{name}': {path} cannot be read: {error.strerror}. Put the file "
                     "there."
                 ) from None
-            stamp = (facts.st_mtime_ns, facts.st_size)
-            if self._seen.get(name) == stamp:
+            if self._seen.get(name) == found:
                 continue
-            self._seen[name] = stamp
+            self._seen[name] = found
             changed |= self._store(name, reference.connector.snapshot(self._project))
         return changed
 

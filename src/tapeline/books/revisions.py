@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
-import duckdb
-
 from tapeline.books import Books, exact
+from tapeline.books.averages import shown_numbers
 from tapeline.books.fold import kinds_of
 from tapeline.books.lineage import RecordsPage, Row, records_of
 from tapeline.books.reader import ReadPoint
 from tapeline.declare import Summary
 from tapeline.errors import QuestionError, did_you_mean
-from tapeline.store.duckdb import connect, quoted, register_table
+from tapeline.store.duckdb import Connection, connect, quoted, register_table
 
 RECORDS = 1_000  # at most so many records are listed behind one revision, unless asked for more
 
@@ -67,11 +67,21 @@ def why(books: Books, name: str, key: Key, limit: int = RECORDS) -> list[Revisio
     revisions = []
     for batch, cause, entries, *changes in rows:
         pairs = zip(measures.items(), changes, strict=True)
-        change = {m: kind.number(moved) for (m, kind), moved in pairs}
-        running = {m: exact.add(running[m], change[m]) for m in measures}
+        moved = {m: kind.number(by) for (m, kind), by in pairs}
+        before = shown_numbers(running, measures)
+        running = {m: exact.add(running[m], moved[m]) for m in measures}
+        value = shown_numbers(running, measures)
+        change = {m: moved[m] if m in moved else _step(before[m], value[m]) for m in value}
         some = found.get((batch, cause), [])[:limit]
-        revisions.append(Revision(batch, times.get(batch), cause, change, running, entries, some))
+        revisions.append(Revision(batch, times.get(batch), cause, change, value, entries, some))
     return revisions
+
+
+def _step(before: Decimal | None, after: Decimal | None) -> Decimal | None:
+    """By how much an average moved; the first one moved by itself, the last one is gone."""
+    if before is None or after is None:
+        return after
+    return after - before
 
 
 def records(
@@ -159,13 +169,12 @@ def _moved(summary: Summary, kinds: dict[str, exact.Kind], row: tuple[Any, ...])
     old = {m: kind.number(sums[2 * n]) for n, (m, kind) in enumerate(kinds.items())}
     new = {m: kind.number(sums[2 * n + 1]) for n, (m, kind) in enumerate(kinds.items())}
     named = dict(zip(("causes", "batch", "was_published"), row[-3:], strict=True))
+    old, new = shown_numbers(old, kinds), shown_numbers(new, kinds)
     key_of = dict(zip(summary.key, key, strict=True))
     return {"key": key_of, "old": old, "new": new, "differs": old != new} | named
 
 
-def _key_condition(
-    connection: duckdb.DuckDBPyConnection, summary: Summary, key: Key
-) -> tuple[str, list[Any]]:
+def _key_condition(connection: Connection, summary: Summary, key: Key) -> tuple[str, list[Any]]:
     """A condition on the key, with its values as parameters in the columns' own types."""
     if len(key) != len(summary.key):
         raise QuestionError(
@@ -185,9 +194,7 @@ def _key_condition(
     return " and ".join(["true", *parts]), list(said.values())
 
 
-def _published(
-    connection: duckdb.DuckDBPyConnection, books: Books, batches: Sequence[int]
-) -> dict[int, datetime]:
+def _published(connection: Connection, books: Books, batches: Sequence[int]) -> dict[int, datetime]:
     """When batches were published."""
     wanted = sorted(set(batches))
     if not wanted:

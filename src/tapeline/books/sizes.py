@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tapeline.books.commits import read_commits
 from tapeline.books.layout import Layout
+from tapeline.store.files import each_file
 
 DAY_SECONDS = 86_400
 
@@ -37,18 +36,3 @@ def _add(parts: dict[str, int], path: Path, size: int) -> None:
     else:
         part = "other"
     parts[part] += size
-
-
-def each_file(folder: Path, see: Callable[[Path, int], None]) -> None:
-    """Every file below a folder, with its size; a file of two names counts once."""
-    seen: set[tuple[int, int]] = set()
-    for place, _, names in os.walk(folder):
-        for name in names:
-            path = Path(place, name)
-            try:
-                facts = path.lstat()
-            except FileNotFoundError:
-                continue  # housekeeping was quicker
-            if (facts.st_dev, facts.st_ino) not in seen:
-                seen.add((facts.st_dev, facts.st_ino))
-                see(path, facts.st_size)

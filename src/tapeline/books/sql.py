@@ -10,14 +10,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from tapeline.books.columns import shape_of
 from tapeline.books.reader import Answer, Books, ReadPoint
 from tapeline.errors import OperationError, QuestionError
 from tapeline.plan.graph import view_inputs
-from tapeline.store.duckdb import MEMORY_LIMIT, enclosed
+from tapeline.store.duckdb import (
+    MEMORY_LIMIT,
+    SELECT,
+    Connection,
+    Interrupted,
+    OutOfMemory,
+    QueryError,
+    enclosed,
+)
 
 HUGEINT = pa.decimal128(38, 0)  # what Arrow makes of it
 
@@ -39,7 +46,7 @@ def ask_sql(
     with enclosed() as connection:
         try:
             names = _names_read(connection, query)
-        except duckdb.Error as error:
+        except QueryError as error:
             raise QuestionError(_words(error)) from None
         for name in names:
             _open(connection, books, name, cut)
@@ -71,10 +78,10 @@ def askable(books: Books) -> list[dict[str, Any]]:
     return found
 
 
-def _names_read(connection: duckdb.DuckDBPyConnection, query: str) -> list[str]:
+def _names_read(connection: Connection, query: str) -> list[str]:
     """The names that a query reads, but for those of its own WITH; from its text alone."""
     kinds = [statement.type for statement in connection.extract_statements(query)]
-    if kinds != [duckdb.StatementType.SELECT]:
+    if kinds != [SELECT]:
         raise QuestionError(
             'a query must be one SELECT, since the books are read-only. Write for example "select '
             "* from trade_summary where currency = 'USD'\"."
@@ -98,7 +105,7 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
             yield from _nodes(item)
 
 
-def _open(connection: duckdb.DuckDBPyConnection, books: Books, name: str, cut: ReadPoint) -> None:
+def _open(connection: Connection, books: Books, name: str, cut: ReadPoint) -> None:
     """Make a name readable; what has no rows yet has its columns all the same."""
     if books.open(connection, name, cut):
         return
@@ -111,23 +118,23 @@ def _open(connection: duckdb.DuckDBPyConnection, books: Books, name: str, cut: R
     connection.execute(f'create or replace temp view "{name}" as {views[name].sql}')
 
 
-def _answer(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> pa.Table:
+def _answer(connection: Connection, query: str, limits: Limits) -> pa.Table:
     """The rows of a query, and one more than allowed where there are more."""
     timer = threading.Timer(limits.seconds, connection.interrupt)
     timer.start()
     try:
         return _first(connection.sql(query).to_arrow_reader(10_000), limits.rows + 1)
-    except duckdb.InterruptException:
+    except Interrupted:
         raise OperationError(
             f"the query took longer than {limits.seconds:g} seconds. Query less data, or raise "
             "--seconds."
         ) from None
-    except duckdb.OutOfMemoryException:
+    except OutOfMemory:
         raise OperationError(
             f"the query needs more than {MEMORY_LIMIT} of memory. Use fewer columns, a narrower "
             "WHERE, or a LIMIT with ORDER BY."
         ) from None
-    except duckdb.Error as error:
+    except QueryError as error:
         raise QuestionError(_words(error)) from None
     finally:
         timer.cancel()
@@ -154,6 +161,6 @@ def _whole_numbers(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def _words(error: duckdb.Error) -> str:
+def _words(error: QueryError) -> str:
     """DuckDB's own words; they name the nearest column."""
     return f"the query failed. {error}"

@@ -9,10 +9,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from tapeline.books.averages import in_duckdb, in_spark
 from tapeline.books.exact import Kind, sums_of
 from tapeline.books.layout import Layout
 from tapeline.books.reader import ReadPoint
-from tapeline.store.delta import read_files
+from tapeline.store.delta_files import read_files
 from tapeline.store.duckdb import connect, quoted
 
 NO_CLOCK = "cast('-9223372036854775808' as bigint)"  # before the first record
@@ -43,6 +44,10 @@ class Dialect(Protocol):
 
     def sums(self, rows: str, kinds: Mapping[str, Kind], over: str = "") -> dict[str, str]:
         """Columns of stored rows, each with its sum: one that fails no query, however large."""
+        ...
+
+    def divided(self, total: str, count: str, kind: Kind) -> str:
+        """An average: a sum of this type divided by its count, exactly."""
         ...
 
 
@@ -95,6 +100,9 @@ class DuckDBSnapshot:
         with connect() as connection:
             return sums_of(connection, rows, kinds, over)
 
+    def divided(self, total: str, count: str, kind: Kind) -> str:
+        return in_duckdb(total, count, kind)
+
 
 class SparkLive:
     """Spark reads the Delta tables as they are when it is asked."""
@@ -140,6 +148,9 @@ class SparkLive:
 
     def sums(self, rows: str, kinds: Mapping[str, Kind], over: str = "") -> dict[str, str]:
         return {column: _spark_sum(column, kind) + over for column, kind in kinds.items()}
+
+    def divided(self, total: str, count: str, kind: Kind) -> str:
+        return in_spark(total, count, kind)
 
 
 def _spark_sum(column: str, kind: Kind) -> str:

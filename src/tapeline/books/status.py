@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from tapeline.books.stuck import Stuck
 from tapeline.store.document import Document, Number, Text
-from tapeline.store.files import replace_file
+from tapeline.store.files import read_bytes, replace_file
+from tapeline.store.lock import is_alive
 
 if TYPE_CHECKING:
     from tapeline.supervisor import Incident
@@ -128,25 +128,11 @@ def write_status(path: Path, status: Document) -> None:
 def read_document(path: Path, kind: type[S]) -> S | None:
     """A status file as it was written; None if there is none, or none that can be read."""
     try:
-        return kind.from_json(path.read_text())
+        return kind.from_json(read_bytes(path))
     except (OSError, ValueError):
         return None
 
 
 def is_running(status: OfProcess) -> bool:
     """Whether the process that wrote a status says that it runs, and is there."""
-    return status.running and status.pid is not None and _alive(status.pid)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    try:
-        # One that nobody has waited for is dead all the same.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return True  # this system does not say
+    return status.running and status.pid is not None and is_alive(status.pid)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tapeline.books.columns import measures, stored_shape
+from tapeline.books.averages import shown_kinds
+from tapeline.books.columns import measures
 from tapeline.books.exact import OVERFLOW, Kind
 from tapeline.books.fold import folded, status_of, typed
 from tapeline.books.reader import Books, standing
@@ -19,6 +20,7 @@ from tapeline.books.sql_dialects import Dialect, in_comment
 from tapeline.declare import Summary, View
 from tapeline.declare.duration import parse_duration
 from tapeline.plan.graph import view_inputs
+from tapeline.store.delta_files import stored_schema
 
 # One row: the last published batch, the clocks and the references' versions it saw. No declared
 # name begins with '_'.
@@ -131,7 +133,7 @@ class _Writer:
         kinds = self._kinds(summary, shape)
         key = [self._quoted(name) for name in summary.key]
         rows = f"{stored} where _batch <= (select batch from {self._cut})"
-        sums = self._dialect.sums(stored, kinds)
+        sums = self._dialect.sums(stored, self._named(kinds))
         fold = folded(rows, key, sums, ", max(_clock) as _clock")
         status, cut = "", ""
         if summary.time is not None:
@@ -142,7 +144,7 @@ class _Writer:
             clock = f"cut.clock_{self._clock(summary)}"
             status = ",\n    " + status_of(summary, final_after, clock, "_clock", starts)
             status, cut = f"{status} as _status", f" cross join {self._cut} as cut"
-        numbers, overflow = typed(kinds)
+        numbers, overflow = typed(kinds, self._quoted, self._dialect.divided)
         columns = ",\n    ".join([", ".join(key), *numbers, "_entries"])
         sql = (
             f"select\n    {columns}{status},\n    {overflow}\nfrom (\n    {fold}\n) as folded{cut}"
@@ -159,14 +161,15 @@ class _Writer:
             "rows between unbounded preceding and current row)"
         )
         kinds = self._kinds(summary, shape)
-        sums = self._dialect.sums(stored, kinds, over)
+        added = {name: kind for name, kind in kinds.items() if name in shown_kinds(kinds)}
+        sums = self._dialect.sums(stored, self._named(added), over)
         columns = [self._quoted(name) for name in summary.key]
         outgrown = [f"bool_or({OVERFLOW}){over}"]
-        for name in measures(summary, shape):
+        for name in shown_kinds(kinds):
             measure, running = self._quoted(name), self._quoted(f"running_{name}")
             columns.append(measure)
-            if f"running_{name}" not in shape.names:
-                total = f"try_cast({sums[measure]} as {kinds[measure].sql})"
+            if name in added and f"running_{name}" not in shape.names:  # averages do not add up
+                total = f"try_cast({sums[measure]} as {kinds[name].sql})"
                 known = f"case when not bool_or({OVERFLOW}){over} then {total} end"
                 columns.append(f"{known} as {running}")
                 outgrown.append(f"{total} is null")
@@ -177,15 +180,19 @@ class _Writer:
         return self._view(f"{summary.name}_running", "running totals", about, sql)
 
     def _kinds(self, summary: Summary, shape: pa.Schema) -> dict[str, Kind]:
-        """The measures as SQL names them, with their types."""
-        return {self._quoted(n): Kind.of(shape.field(n).type) for n in measures(summary, shape)}
+        """The measures as they are stored, with their types."""
+        return {n: Kind.of(shape.field(n).type) for n in measures(summary, shape)}
+
+    def _named(self, kinds: dict[str, Kind]) -> dict[str, Kind]:
+        """Measures as SQL names them."""
+        return {self._quoted(name): kind for name, kind in kinds.items()}
 
     def _clock(self, summary: Summary) -> str:
         """The table whose clock tells the status of a summary's windows."""
         return self._plan.entry_of(summary.stream).name
 
     def _stored(self, folder: Path) -> tuple[str, pa.Schema]:
-        shape = stored_shape(folder)
+        shape = stored_schema(folder)
         return self._dialect.stored(folder, shape), shape
 
     def _columns(self, shape: pa.Schema, *unread: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from importlib.metadata import version
 from typing import Annotated, NoReturn
 
 import typer
@@ -35,6 +34,8 @@ app.add_typer(calendars.app)
 
 def _say_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"tapeline {version('tapeline')}")
         raise typer.Exit
 

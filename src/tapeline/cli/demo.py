@@ -11,8 +11,6 @@ from typing import Annotated
 
 import typer
 
-from tapeline.books import Books
-from tapeline.books.audit import audit as run_audit
 from tapeline.cli.commands import Commands
 from tapeline.cli.options import (
     DEFAULT_TARGET,
@@ -24,7 +22,6 @@ from tapeline.cli.options import (
     print_json,
 )
 from tapeline.cli.read import print_audit
-from tapeline.plan import load_pipeline, resolve
 from tapeline.settings import activate, load_settings
 from tapeline.show import as_table, readable
 from tapeline.terminal import styled
@@ -111,7 +108,10 @@ def demo(
     ] = False,
 ) -> None:
     """Run a live demo: simulate a brokerage's trading day and show its trade summary."""
+    from tapeline.books import Books
+    from tapeline.books.audit import audit as run_audit
     from tapeline.operate.demo import Demo, demo_broker
+    from tapeline.plan import load_pipeline, resolve
 
     project = (folder or Path("demo-kafka" if kafka else "demo")).absolute()
     # SIGTERM works like Ctrl-C, so that the broker and the server are stopped too.

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from tapeline.books.quarantine import Actor
 from tapeline.cli.commands import Commands
 from tapeline.cli.options import (
     DEFAULT_TARGET,
@@ -26,7 +25,6 @@ from tapeline.cli.options import (
     progress_of,
     target_of,
 )
-from tapeline.operate import control
 from tapeline.show import readable
 from tapeline.words import counted
 
@@ -46,6 +44,9 @@ def pause(
 
     The pipeline stays paused across restarts; input is still recorded.
     """
+    from tapeline.books.quarantine import Actor
+    from tapeline.operate import control
+
     books = books_of(pipeline, project, root)
     made = control.pause(books.layout, Actor(datetime.now(UTC), who, note))
     if as_json:
@@ -63,6 +64,8 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Resume publishing and process what arrived during the pause."""
+    from tapeline.operate import control
+
     ended = control.resume(books_of(pipeline, project, root).layout)
     if as_json:
         print_json({"paused": ended.as_dict() if ended else None})
@@ -83,6 +86,8 @@ def stop(
     as_json: AsJson = False,
 ) -> None:
     """Stop a running pipeline after its current batch."""
+    from tapeline.operate import control
+
     stopped = control.stop(books_of(pipeline, project, root).layout, seconds)
     if as_json:
         print_json({"stopped": stopped})

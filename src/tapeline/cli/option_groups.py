@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
-from tapeline.books import Books
 from tapeline.cli.options import (
     DEFAULT_TARGET,
     Project,
@@ -29,8 +28,12 @@ from tapeline.cli.options import (
     TargetOption,
     load,
 )
-from tapeline.plan import Plan
+from tapeline.cli.pandas_aside import leave_pandas_aside
 from tapeline.settings import Settings
+
+if TYPE_CHECKING:
+    from tapeline.books import Books
+    from tapeline.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,10 @@ class BooksLocation:
         return load(self.pipeline, self.project, self.root)
 
     def books(self) -> Books:
+        from tapeline.books import Books
+
         plan, settings = self.load()
+        leave_pandas_aside()
         return Books(plan, settings.home(plan.name))
 
 

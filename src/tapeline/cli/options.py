@@ -5,18 +5,23 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
 import typer
-from rich.progress import Progress
 
-from tapeline.books import Books
+from tapeline.cli.pandas_aside import leave_pandas_aside
 from tapeline.errors import DeclarationError
-from tapeline.plan import Plan, load_pipeline, resolve
 from tapeline.settings import Settings, load_settings
 from tapeline.show import as_csv, as_json, as_table, plain
+from tapeline.store.files import is_there
 from tapeline.terminal import Terminal, write_exact
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.progress import Progress
+
+    from tapeline.books import Books
+    from tapeline.plan import Plan
 
 # A pipe has no width: piped output is not truncated.
 out = Terminal(width=None if sys.stdout.isatty() else 160)
@@ -58,7 +63,7 @@ DEMO = "tapeline.trades"
 
 def target_of(said: str, project: Path) -> str:
     """The pipeline to use: the one given, or else the project's own."""
-    if said or (project / OWN).is_file():
+    if said or is_there(project / OWN):
         return said or OWN
     raise DeclarationError(
         f"{project.absolute()} has no {OWN}. Go to the folder of your project, give it with "
@@ -68,6 +73,8 @@ def target_of(said: str, project: Path) -> str:
 
 
 def load(target: str, project: Path, root: Path | None) -> tuple[Plan, Settings]:
+    from tapeline.plan import load_pipeline, resolve
+
     settings = load_settings(project.absolute())
     if root is not None:
         settings = replace(settings, root=root)
@@ -76,7 +83,10 @@ def load(target: str, project: Path, root: Path | None) -> tuple[Plan, Settings]
 
 
 def books_of(target: str, project: Path, root: Path | None) -> Books:
+    from tapeline.books import Books
+
     plan, settings = load(target, project, root)
+    leave_pandas_aside()
     return Books(plan, settings.home(plan.name))
 
 
@@ -103,4 +113,6 @@ def print_rows(rows: pa.Table, form: str, title: str) -> None:
 
 def progress_of(as_json: bool) -> Progress:
     """A bar for long work, in a terminal."""
+    from rich.progress import Progress
+
     return Progress(console=err, transient=True, disable=as_json or not err.is_terminal)

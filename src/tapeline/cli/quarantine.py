@@ -6,21 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table as RichTable
 
-from tapeline.books import Books
-from tapeline.books.operator import DISMISS, REDRIVE, Act
-from tapeline.books.quarantine import Actor, QuarantineFilter, decide, quarantined
-from tapeline.books.quarantine import show as show_quarantined
 from tapeline.cli.commands import Commands
 from tapeline.cli.option_groups import BooksLocation, grouped
 from tapeline.cli.options import AsJson, NoteOption, Who, out, print_json
 from tapeline.declare.duration import parse_moment
 from tapeline.show import plain, readable, shortened
+from tapeline.store.files import read_bytes
 from tapeline.words import counted
+
+if TYPE_CHECKING:
+    from tapeline.books import Books
+    from tapeline.books.operator import Act
+    from tapeline.books.quarantine import Actor, QuarantineFilter
 
 app = Commands(
     help="List quarantined records, send them again or dismiss them.", no_args_is_help=True
@@ -41,6 +43,8 @@ class Wanted:
     )
 
     def filter(self, positions: Sequence[str] = ()) -> QuarantineFilter:
+        from tapeline.books.quarantine import QuarantineFilter
+
         since = parse_moment(self.since) if self.since else None
         return QuarantineFilter(self.table, self.reason, self.source, since, positions)
 
@@ -58,12 +62,16 @@ class Decided(Wanted):
     note: NoteOption = ""
 
     def rows(self, books: Books) -> list[dict[str, Any]]:
+        from tapeline.books.quarantine import QuarantineFilter, quarantined
+
         chosen = self.filter(self.positions or ())
         if chosen == QuarantineFilter() and not self.everything:
             raise typer.BadParameter("give positions, a filter, or --all")
         return quarantined(books, chosen)
 
     def signed(self) -> Actor:
+        from tapeline.books.quarantine import Actor
+
         return Actor(datetime.now(UTC), self.who, self.note)
 
 
@@ -76,6 +84,8 @@ def quarantine_list(
     as_json: AsJson = False,
 ) -> None:
     """List quarantined records with their reasons, newest first."""
+    from tapeline.books.quarantine import quarantined
+
     rows = quarantined(place.books(), wanted.filter())
     if as_json:
         print_json([plain(row) for row in rows[:limit]])
@@ -98,6 +108,8 @@ def quarantine_show(
     as_json: AsJson = False,
 ) -> None:
     """Show one record, the reasons for its quarantine and all decisions about it."""
+    from tapeline.books.quarantine import show as show_quarantined
+
     facts = show_quarantined(place.books(), position)
     if as_json:
         print_json(plain(facts))
@@ -139,10 +151,14 @@ def quarantine_redrive(
     as_json: AsJson = False,
 ) -> None:
     """Send records through their table again, after you fixed a rule, a reference or the record."""
+    from tapeline.books import Books
+    from tapeline.books.operator import REDRIVE
+    from tapeline.books.quarantine import decide
+
     found, settings = place.load()
     books = Books(found, settings.home(found.name))
     rows = decided.rows(books)
-    content = record.read_bytes().rstrip(b"\r\n") if record else None
+    content = read_bytes(record).rstrip(b"\r\n") if record else None
     if dry_run:
         from tapeline.operate.dry_run import rehearse
 
@@ -155,6 +171,9 @@ def quarantine_redrive(
 @grouped
 def quarantine_dismiss(decided: Decided, place: BooksLocation, as_json: AsJson = False) -> None:
     """Dismiss records: they never count and stay in the register."""
+    from tapeline.books.operator import DISMISS
+    from tapeline.books.quarantine import decide
+
     books = place.books()
     _tell_acts(decide(books, DISMISS, decided.rows(books), decided.signed()), as_json)
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table as RichTable
 
-from tapeline.books.audit import audit as run_audit
-from tapeline.books.gaps import Gap, gaps_of
-from tapeline.books.revisions import changes, why
 from tapeline.cli.commands import Commands
 from tapeline.cli.options import (
     DEFAULT_TARGET,
@@ -29,10 +26,12 @@ from tapeline.cli.options import (
     print_rows,
 )
 from tapeline.declare.duration import parse_moment
-from tapeline.deliver.active_alerts import alerts
 from tapeline.show import plain, readable, shortened, write_file
 from tapeline.terminal import Terminal, styled
 from tapeline.words import counted
+
+if TYPE_CHECKING:
+    from tapeline.books.gaps import Gap
 
 app = Commands()
 
@@ -108,6 +107,8 @@ def why_command(
     as_json: AsJson = False,
 ) -> None:
     """Show how a number changed: when, by how much, why, and by which records."""
+    from tapeline.books.revisions import why
+
     wanted = [None if value == "*" else value for value in key]
     books = books_of(pipeline, project, root)
     revisions = why(books, name, wanted, records)
@@ -163,6 +164,8 @@ def changes_command(
     as_json: AsJson = False,
 ) -> None:
     """List the numbers that changed since a given time: old value, new value and cause."""
+    from tapeline.books.revisions import changes
+
     rows = changes(books_of(pipeline, project, root), parse_moment(since), name)
     if as_json:
         print_json([plain(row) for row in rows])
@@ -187,6 +190,8 @@ def alerts_command(
     as_json: AsJson = False,
 ) -> None:
     """List active alerts."""
+    from tapeline.deliver.active_alerts import alerts
+
     raised = alerts(books_of(pipeline, project, root))
     shown = [one for one in raised if all_of_them or one["closed_at"] is None]
     if as_json:
@@ -214,6 +219,9 @@ def audit(
 
     Shows the trial balance. Exits with 4 if something does not balance.
     """
+    from tapeline.books.audit import audit as run_audit
+    from tapeline.books.gaps import gaps_of
+
     books = books_of(pipeline, project, root)
     checks = run_audit(books, full)
     wrong = [check for check in checks if not check.balances]

@@ -6,16 +6,11 @@ import signal
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table as RichTable
 
-from tapeline.books import Books
-from tapeline.books.pulls import read_pulls, words_of
-from tapeline.books.sizes import sizes_of
-from tapeline.books.status import Lag, Status, read_status
-from tapeline.books.stuck import words_of_stuck
 from tapeline.cli.commands import Commands
 from tapeline.cli.options import (
     DEFAULT_TARGET,
@@ -29,12 +24,15 @@ from tapeline.cli.options import (
     out,
     print_json,
 )
+from tapeline.cli.pandas_aside import leave_pandas_aside
 from tapeline.declare.duration import parse_duration
-from tapeline.operate.control import paused
-from tapeline.plan.graph import makes_key, view_inputs
+from tapeline.extras import require
 from tapeline.show import readable
 from tapeline.terminal import as_words, styled
 from tapeline.words import counted
+
+if TYPE_CHECKING:
+    from tapeline.books.status import Lag, Status
 
 app = Commands()
 
@@ -47,6 +45,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Check a pipeline and show its steps. Reads no data."""
+    from tapeline.plan.graph import makes_key, view_inputs
+
     found, settings = load(pipeline, project, None)
     if check:
         from tapeline.books.references import rows_by_name
@@ -158,6 +158,12 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show position, lag, rate and batch times of a pipeline."""
+    from tapeline.books.pulls import read_pulls, words_of
+    from tapeline.books.sizes import sizes_of
+    from tapeline.books.status import Status, read_status
+    from tapeline.books.stuck import words_of_stuck
+    from tapeline.operate.control import paused
+
     books = books_of(pipeline, project, root)
     cut = books.cut()
     found = read_status(books.layout.status) or Status(running=False, batch=cut.batch)
@@ -219,9 +225,11 @@ def doctor(
 
     Each problem comes with a fix. Exits with 3 if something is broken.
     """
+    from tapeline.books import Books
     from tapeline.operate.doctor import examine
 
     found, settings = load(pipeline, project, root)
+    leave_pandas_aside()
     books = Books(found, settings.home(found.name))
     findings = examine(books, settings, datetime.now(UTC))
     if as_json:
@@ -255,6 +263,8 @@ def serve(
     as_json: AsJson = False,
 ) -> None:
     """Serve live pages and an API until Ctrl-C. Needs no Spark."""
+    require("serve", "tapeline serve")
+    from tapeline.books import Books
     from tapeline.serve.app import Server
 
     found, settings = load(pipeline, project, root)

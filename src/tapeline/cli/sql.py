@@ -8,9 +8,6 @@ from typing import Annotated
 import typer
 from rich.table import Table as RichTable
 
-from tapeline.books.sql import Limits, ask_sql, askable
-from tapeline.books.sql_dialects import Dialect, DuckDBSnapshot, SparkLive
-from tapeline.books.views import as_text, views_of
 from tapeline.cli.commands import Commands
 from tapeline.cli.options import (
     DEFAULT_TARGET,
@@ -43,10 +40,10 @@ def sql(
         str | None, typer.Argument(help="A SELECT statement (default: list all tables).")
     ] = None,
     form: OutputFormat = "table",
-    limit: Annotated[int, typer.Option(min=1, help="Maximum rows.")] = Limits.rows,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum rows.")] = 10_000,
     seconds: Annotated[
         float, typer.Option(min=0.1, help="Maximum seconds that the query may take.")
-    ] = Limits.seconds,
+    ] = 60.0,
     as_reported: AsReported = None,
     pipeline: TargetOption = DEFAULT_TARGET,
     project: Project = Path(),
@@ -57,6 +54,8 @@ def sql(
 
     Use summaries, views, tables and references by their names.
     """
+    from tapeline.books.sql import Limits, ask_sql, askable
+
     form = checked_form(form, as_json)
     books = books_of(pipeline, project, root)
     if query is None:
@@ -93,6 +92,9 @@ def views(
     as_json: AsJson = False,
 ) -> None:
     """Print SQL views of the books for other tools, with totals and running totals."""
+    from tapeline.books.sql_dialects import Dialect, DuckDBSnapshot, SparkLive
+    from tapeline.books.views import as_text, views_of
+
     if engine not in ("duckdb", "spark"):
         raise typer.BadParameter(f"'{engine}' is not one of duckdb, spark")
     books = books_of(pipeline, project, root)

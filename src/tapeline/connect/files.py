@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.json as pa_json
-import pyarrow.parquet as pq
 
 from tapeline.books.layout import Layout
 from tapeline.connect.destinations import FilesDestination
@@ -24,6 +21,7 @@ from tapeline.formats.named import FormatName, check_writes, format_of
 from tapeline.formats.records import NewFields, Records
 from tapeline.formats.schemas import FileSchemas
 from tapeline.settings import Settings
+from tapeline.store.files import first_line
 
 
 @dataclass(frozen=True)
@@ -86,14 +84,17 @@ class Files:
             ) from None
 
     def _read(self, path: Path) -> pa.Table:
+        import pyarrow.csv as pa_csv
+        import pyarrow.json as pa_json
+        import pyarrow.parquet as pq
+
         types = {f.name: arrow_type(f) for f in self.fields} if self.schema else None
         if path.suffix == ".parquet":
             return pq.read_table(path)
         if path.suffix == ".json":
             options = pa_json.ParseOptions(explicit_schema=pa.schema(types) if types else None)
             return pa_json.read_json(path, parse_options=options)
-        with path.open("rb") as file:
-            names = file.readline().decode("utf-8-sig").strip().split(",")
+        names = first_line(path).decode("utf-8-sig").strip().split(",")
         convert = pa_csv.ConvertOptions(
             column_types=types or {name.strip('"'): pa.string() for name in names},
             strings_can_be_null=True,

@@ -15,6 +15,7 @@ from tapeline.connect.http_body import ACCEPTED, EncodedError, TooLongError, par
 from tapeline.connect.json_page import Answer, cut
 from tapeline.connect.pulling import LaterError, Position, PulledPage
 from tapeline.errors import DeclarationError, OperationError
+from tapeline.extras import require
 from tapeline.settings import PullSettings
 from tapeline.words import counted
 
@@ -43,6 +44,7 @@ class HttpPull:
     records_per_page: int = 1_000
 
     def __post_init__(self) -> None:
+        require("http", "HttpPull")
         if not self.path.startswith("/"):
             raise DeclarationError(
                 f"HttpPull: the path '{self.path}' must start with '/'. The address is a setting: "

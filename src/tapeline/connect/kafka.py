@@ -18,6 +18,7 @@ from tapeline.declare.format import Format
 from tapeline.declare.schema import Field
 from tapeline.declare.source import Intakes
 from tapeline.errors import DeclarationError
+from tapeline.extras import require
 from tapeline.formats.avro import check_schemas, check_sink
 from tapeline.formats.fix import FixChecks, with_checks
 from tapeline.formats.named import MessageFormatName, check_writes, format_of
@@ -58,6 +59,7 @@ class Kafka:
     fix_checks: FixChecks = "quarantine"
 
     def __post_init__(self) -> None:
+        require("kafka", "Kafka")
         for name in self.names:
             if not PARTITION.fullmatch(name):
                 raise DeclarationError(

@@ -12,6 +12,7 @@ from tapeline.declare.format import Schemas
 from tapeline.errors import DeclarationError
 from tapeline.formats.schemas import Registry, SchemasById, SingleSchema
 from tapeline.settings import Settings
+from tapeline.store.files import is_folder, read_text
 
 
 def schemas_of(what: str, said: str | None, settings: Settings, pipeline: str) -> Schemas:
@@ -19,10 +20,10 @@ def schemas_of(what: str, said: str | None, settings: Settings, pipeline: str) -
     if said is None:
         return _registry(what, settings, pipeline)
     path = settings.within(said)
-    if path.is_dir():
+    if is_folder(path):
         return SchemasById(path, f"the folder '{said}'")
     try:
-        text = path.read_text("utf-8")
+        text = read_text(path)
         json.loads(text)
     except (OSError, ValueError) as error:
         raise DeclarationError(

@@ -26,6 +26,7 @@ from tapeline.connect.postgres_connection import (
 from tapeline.connect.pulling import LaterError, Position, PulledPage
 from tapeline.declare.duration import parse_duration
 from tapeline.errors import DeclarationError, OperationError
+from tapeline.extras import require
 from tapeline.settings import PullSettings
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class PostgresPull:
     settle: str = "1 second"
 
     def __post_init__(self) -> None:
+        require("postgres", "PostgresPull")
         parse_duration(self.settle)
         if not 1 <= len(self.table.split(".")) <= 2 or not all(self.table.split(".")):
             raise DeclarationError(

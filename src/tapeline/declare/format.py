@@ -100,6 +100,7 @@ class Format(Protocol):
     takes_json_lines: bool = False  # a pull writes such lines into the drop folder of a source
     retypes: bool = False  # `decode` may say in `_retyped` that fields came as another type
     warns: bool = False  # `decode` may say in `_warned` what is wrong and counts all the same
+    extra: str = ""  # the extra of Tapeline's package that has to be installed for it
 
     @property
     def meaning(self) -> Mapping[str, Any]:

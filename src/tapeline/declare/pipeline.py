@@ -16,6 +16,7 @@ from tapeline.declare.expectations import ATTRIBUTE, DECLARED, Expectation
 from tapeline.declare.signature import about, annotated, last_name
 from tapeline.declare.sink import Sink, sink_input
 from tapeline.declare.where import Where, caller, function_where
+from tapeline.declare.windows import parts_of, with_window_parts
 from tapeline.errors import DeclarationError, did_you_mean
 
 if TYPE_CHECKING:
@@ -270,7 +271,10 @@ class Pipeline:
     def summary(
         self, *, key: str | Sequence[str], time: str | None = None, width: str | None = None
     ) -> Callable[[StepFunction], StepFunction]:
-        """Declare a summary: sums and counts per key."""
+        """Declare a summary: sums, counts and averages per key.
+
+        A key that names an F.window(...) becomes two columns, its start and its end.
+        """
 
         def declare(function: StepFunction) -> StepFunction:
             where = self._claim(function.__name__, function_where(function))
@@ -282,8 +286,10 @@ class Pipeline:
             if width is not None:
                 _check_duration(where, width)
             inputs = _inputs(function, where)
+            columns = with_window_parts(function, _names(key))
+            starts = parts_of(time)[0] if time in _names(key) and time not in columns else time
             self.summaries[function.__name__] = Summary(
-                function.__name__, function, inputs, where, _names(key), time, width
+                function.__name__, function, inputs, where, columns, starts, width
             )
             setattr(function, DECLARED, "summary")
             return function

@@ -11,20 +11,21 @@ from datetime import UTC
 from itertools import groupby
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from tapeline.books import Layout, exact
+from tapeline.books.averages import shown_numbers
+from tapeline.books.columns import shown_fields
 from tapeline.books.commits import read_commits
-from tapeline.books.fold import exact_rows, fold_view, kinds_of
-from tapeline.books.places import has_rows
+from tapeline.books.fold import fold_view, kinds_of, stored_rows
+from tapeline.books.position import has_rows
 from tapeline.declare import Sink, Summary
 from tapeline.declare.destination import SinkBatch, SinkPosition
 from tapeline.deliver.alerts import events, shape
 from tapeline.errors import OperationError
 from tapeline.plan import Plan
 from tapeline.show import plain
-from tapeline.store.duckdb import connect, quoted, register_table
+from tapeline.store.duckdb import Connection, connect, quoted, register_table
 
 Row = dict[str, Any]
 BATCHES_PER_READ, ROWS_PER_READ = 200, 20_000
@@ -145,7 +146,7 @@ class Outbox:
                     for k in map(quoted, self._summary.key)
                 )
                 where = f"exists (select 1 from moved where {same})"
-                before = list(_as_rows(exact_rows(connection, self._summary, where)))
+                before = list(_as_rows(stored_rows(connection, self._summary, where)))
         return _shape(self._summary, measures, stored), _walked(
             self._summary, kinds, before, _as_rows(moved)
         )
@@ -173,7 +174,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _moved(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     summary: Summary,
     kinds: dict[str, exact.Kind],
     batches: tuple[int, int],
@@ -205,7 +206,7 @@ def _walked(
         new = {m: exact.add(kind.number(old[m]), kind.number(row[m])) for m, kind in kinds.items()}
         new["_entries"] = old["_entries"] + row["_entries"]
         stands[key] = new
-        was, is_now = (_number(one, measures) for one in (old, new))
+        was, is_now = (_number(one, kinds) for one in (old, new))
         if was != is_now:
             yield {
                 **{name: row[name] for name in summary.key},
@@ -217,13 +218,13 @@ def _walked(
             }
 
 
-def _number(row: Row, measures: list[str]) -> Row | None:
+def _number(row: Row, kinds: dict[str, exact.Kind]) -> Row | None:
     """A number exists while rows stand behind it."""
-    return {name: row[name] for name in measures} if row["_entries"] > 0 else None
+    return shown_numbers(row, kinds) if row["_entries"] > 0 else None
 
 
 def _shape(summary: Summary, measures: list[str], moved: pa.Schema) -> pa.Schema:
-    number = pa.struct([moved.field(name) for name in measures])
+    number = pa.struct(shown_fields(moved, measures))
     own = [moved.field(name) for name in summary.key]
     added = [("_old", number), ("_new", number), ("_cause", pa.string()), ("_batch", pa.int64())]
     return pa.schema([*own, *(pa.field(name, kind) for name, kind in added)])

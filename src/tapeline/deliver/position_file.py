@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from tapeline.declare.destination import SinkPosition
-from tapeline.store.files import make_folder, replace_file
+from tapeline.store.files import make_folder, read_json, replace_json
 
 
 class PositionFile:
@@ -17,10 +16,10 @@ class PositionFile:
 
     def read(self) -> SinkPosition:
         try:
-            return SinkPosition(**json.loads(self._path.read_text()))
+            return SinkPosition(**read_json(self._path))
         except FileNotFoundError:
             return SinkPosition()
 
     def write(self, position: SinkPosition) -> None:
         make_folder(self._path.parent)
-        replace_file(self._path, json.dumps(vars(position)).encode())
+        replace_json(self._path, vars(position))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from tapeline.deliver.position_file import PositionFile
 from tapeline.errors import OperationError
 from tapeline.plan import Plan
 from tapeline.settings import Settings
+from tapeline.store.files import read_json
+from tapeline.store.recovery import Recovery
 from tapeline.supervisor import Supervisor
 
 PAUSE_SECONDS = 0.05
@@ -37,27 +38,29 @@ class SinkWorker:
         self._context = SinkContext(pipeline, sink.name, settings, noted, self._refuse_other_books)
         self._settings = settings.sinks
         self.reached: int | None = None  # as far as it is known
-        self._sound = False  # the destination is open, and is where `reached` says
+        self._recovery = Recovery(self._open)
         self.messages = 0
         self.problem: str | None = None
 
     def advance(self, published: int) -> bool:
         """Send something of what waits; False when nothing does. After an error it opens again."""
-        sound, self._sound = self._sound, False
-        if self.reached is None or not sound:
-            self._destination.close()
-            self._destination.open(self._context)
-            self.reached = self._begin(self._destination.position())
-        waits = self.reached < published
-        if waits:
-            limit = self._settings.rows_per_delivery
-            place, outgoing = self._outbox.after(self.reached, published, limit)
-            if outgoing:
-                self._destination.send(outgoing)
-                self.messages += sum(len(one.rows) for one in outgoing)
-            self.reached = place.batch
-        self._sound = True
+        with self._recovery.step():
+            assert self.reached is not None
+            waits = self.reached < published
+            if waits:
+                limit = self._settings.rows_per_delivery
+                place, outgoing = self._outbox.after(self.reached, published, limit)
+                if outgoing:
+                    self._destination.send(outgoing)
+                    self.messages += sum(len(one.rows) for one in outgoing)
+                self.reached = place.batch
         return waits
+
+    def _open(self) -> None:
+        """At the start and after an error: the destination says how far it is."""
+        self._destination.close()
+        self._destination.open(self._context)
+        self.reached = self._begin(self._destination.position())
 
     def close(self) -> None:
         self._destination.close()
@@ -92,7 +95,7 @@ class SinkWorker:
 
     def _restored_at(self) -> int:
         try:
-            return int(json.loads(self._layout.restored.read_text())["batch"])
+            return int(read_json(self._layout.restored)["batch"])
         except FileNotFoundError:
             return 0
 

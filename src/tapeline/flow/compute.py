@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from tapeline.books.places import Place, place_of
+from tapeline.books.position import Position, position_of
 from tapeline.books.schemas import BEGINNING
+from tapeline.books.table_id import TableId
 from tapeline.flow.commit import Computed
 from tapeline.flow.culprits import Culprits, at_fault, make
 from tapeline.flow.inputs import BatchInput, InputReader
@@ -23,14 +24,14 @@ from tapeline.flow.steps import Failure, SummaryStep
 from tapeline.flow.table import check_balance, decide_table
 from tapeline.plan import Plan
 
-Refused = dict[str, dict[Place, Failure]]  # by table: records on which a summary fails
+Refused = dict[str, dict[Position, Failure]]  # by table: records on which a summary fails
 
 
 @dataclass(frozen=True)
 class Output:
     """Where the rows of a batch go while it is computed, and what to do if all are made again."""
 
-    rows: Callable[[str, pa.Table], None]
+    rows: Callable[[TableId, pa.Table], None]
     again: Callable[[], None]
 
 
@@ -65,8 +66,8 @@ class Batch:
             assert isinstance(result, SummaryResult)
             name = summary.summary.name
             computed[name] = result
-            output.rows(f"gold/{name}", result.journal)
-            output.rows(f"gold/{name}_links", result.links)
+            output.rows(TableId.journal(name), result.journal)
+            output.rows(TableId.links(name), result.links)
         return computed
 
     def _tables(self, refused: Refused, output: Output) -> tuple[Computed, dict[str, StepInput]]:
@@ -91,7 +92,7 @@ class Batch:
             check_balance(name, judged)
             computed[name] = judged
             given[name] = judged.kept
-            output.rows(f"silver/{name}", judged.register)
+            output.rows(TableId.register(name), judged.register)
         return computed, given
 
     def _posted(
@@ -113,8 +114,10 @@ class Batch:
                 raise at_fault(table, place, failure, self.beginning.culprits)
 
 
-def _places(given: StepInput, refused: Mapping[Place, Failure], splits: bool) -> dict[int, Failure]:
+def _places(
+    given: StepInput, refused: Mapping[Position, Failure], splits: bool
+) -> dict[int, Failure]:
     """The records of a batch at some positions; of rows of a message, the message."""
     wanted = {(place.whole if splits else place): one for place, one in refused.items()}
-    places = map(place_of, given.positions.to_pylist())
+    places = map(position_of, given.positions.to_pylist())
     return {record: wanted[place] for record, place in enumerate(places) if place in wanted}

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tapeline.books.places import Place, place_of
+from tapeline.books.position import Position, position_of
 from tapeline.books.reasons import FAILS
 from tapeline.declare import Step
 from tapeline.errors import OperationError, TapelineBug
@@ -27,7 +27,7 @@ Run = Callable[[pa.Table], pa.Table]
 class Culprits(Exception):
     """A summary fails on records of the table that it reads."""
 
-    def __init__(self, table: str, failed: Mapping[Place, Failure]) -> None:
+    def __init__(self, table: str, failed: Mapping[Position, Failure]) -> None:
         super().__init__(table)
         self.table, self.failed = table, failed
 
@@ -105,7 +105,7 @@ def shares(step: SummaryStep, given: StepInput, leaf: pa.Table, limit: int) -> p
         raise at_fault(step.summary, place, many.failure, limit) from None
     if not failed:
         return _counting(rows)
-    culprits: dict[Place, Failure] = {}
+    culprits: dict[Position, Failure] = {}
     for record, failure in failed.items():
         found = places[int(np.searchsorted(records, record))]
         if found["sign"].as_py() < 0:
@@ -149,7 +149,7 @@ def halve(
     return pa.concat_tables(found) if found else run(rows.slice(0, 0)), failed
 
 
-def at_fault(step: Step, place: Place, failure: Failure, limit: int) -> OperationError:
+def at_fault(step: Step, place: Position, failure: Failure, limit: int) -> OperationError:
     """So many culprits are none: the step is."""
     return OperationError(
         f"{step.where}: {failure.reason.replace(FAILS, f'fails on more than {limit} records')}. "
@@ -159,8 +159,8 @@ def at_fault(step: Step, place: Place, failure: Failure, limit: int) -> Operatio
     )
 
 
-def _place(position: pa.StructScalar) -> Place:
-    return place_of(position.as_py())
+def _place(position: pa.StructScalar) -> Position:
+    return position_of(position.as_py())
 
 
 def _counting(rows: pa.Table) -> pa.Table:

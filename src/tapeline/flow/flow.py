@@ -20,6 +20,7 @@ from tapeline.books import Decision, Layout, StagedFile
 from tapeline.books.commit import Commit
 from tapeline.books.operator import Act, OperatorTape
 from tapeline.books.references import References
+from tapeline.books.table_id import TableId
 from tapeline.books.tape import Tape, TapeBatch
 from tapeline.failpoints import hit
 from tapeline.flow.backlog import Backlog, TapeRanges, records_of
@@ -33,6 +34,7 @@ from tapeline.flow.table import TableResult, TableState
 from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.store.duckdb import newest_batch
+from tapeline.store.recovery import Recovery
 
 Clock = Callable[[], datetime]
 # With so many records behind a batch, the next one's first steps run while it is judged.
@@ -84,7 +86,8 @@ class Flow:
         self._remembered: str | None = None  # the hash of the last batch that is in them
         if not newest_batch(self.layout.commits):
             self.steps.refuse_cuts()  # books that hold such numbers already go on as they are
-        self._recover()
+        self._recovery = Recovery(self._recover)
+        self._recovery.ensure()
 
     def _prepare(self) -> Steps:
         return self._compile(self.references.rows)
@@ -114,7 +117,6 @@ class Flow:
         booked = {name: position.last for name, position in self._last.positions.items()}
         self.backlog = Backlog(self.tapes, booked)
         self._ahead: tuple[TapeRanges, Future[BatchInput]] | None = None
-        self._sound = True  # what is in memory agrees with what is on disk
 
     def advance(self, limit: int | None = None) -> list[Published]:
         """Work off what is on the tape, batch by batch; a busy flow takes it along by itself."""
@@ -123,14 +125,12 @@ class Flow:
             if not self._busy.acquire(blocking=False):
                 return done
             try:
-                if not self._sound:
-                    self._recover()
+                self._recovery.ensure()
                 if not self.waiting:
                     break
                 cut = self._ahead[0] if self._ahead else self._cut({})
-                self._sound = False
-                done.append(self._batch(cut))
-                self._sound = True
+                with self._recovery.step():
+                    done.append(self._batch(cut))
             finally:
                 self._busy.release()
         return done
@@ -201,7 +201,7 @@ class Flow:
         number = self.ledger.commits.next_batch
         return Batch(self.plan, self._beginning, begun, number, self._last.clocks)
 
-    def _stage(self, table: str, rows: pa.Table, number: int) -> list[Future[StagedFile]]:
+    def _stage(self, table: TableId, rows: pa.Table, number: int) -> list[Future[StagedFile]]:
         if not rows.num_rows:
             return []
         self._writing = [one for one in self._writing if not one.done()]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tapeline.books.places import WHOLE, row_column
+from tapeline.books.position import WHOLE, row_column
 from tapeline.books.schemas import POSITION
 from tapeline.flow.key_index import Hashes, KeyIndex
 from tapeline.flow.key_verdicts import (

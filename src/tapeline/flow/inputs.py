@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from tapeline.books.operator import DISMISS, REDRIVE, Act
-from tapeline.books.places import WHOLE, Place, place_of
+from tapeline.books.position import WHOLE, Position, position_of
 from tapeline.books.tape import Tape
 from tapeline.flow.backlog import TapeRanges
 from tapeline.flow.culprits import make
@@ -70,7 +70,7 @@ class InputReader:
             stored.standing([p for p, act in last.items() if act.act == word], "quarantined")
             for word in (REDRIVE, DISMISS)
         )
-        places = [place_of(position) for position in redriven["_position"].to_pylist()]
+        places = [position_of(position) for position in redriven["_position"].to_pylist()]
         stream = step.table.stream
         if step.faults is not None:
             # In the order of the tape, as it finds them; of a message several rows may come again.
@@ -88,7 +88,7 @@ class InputReader:
         return with_acts(given or empty, again, redriven, dismissed)
 
 
-def _only(messages: Sequence[Place], places: Sequence[Place]) -> dict[int, list[int]]:
+def _only(messages: Sequence[Position], places: Sequence[Position]) -> dict[int, list[int]]:
     """The rows that come again, by the number of their message, where not all of it does."""
     whole = {place.whole for place in places if place.row == WHOLE}
     found: dict[int, list[int]] = {}

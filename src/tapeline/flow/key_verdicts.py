@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tapeline.books.places import Place
+from tapeline.books.position import Position
 from tapeline.flow.key_index import Hashes
 
 Flags = npt.NDArray[np.bool_]
 KEPT, APPLIED, SUPERSEDED, DUPLICATE, CONFLICT = range(5)
 VERDICTS = ("kept", "applied", "superseded")
-NOWHERE = Place("", 0, 0)
+NOWHERE = Position("", 0, 0)
 # What is stored of keys: each version with its verdict, its place, and the batch that gave it.
 KEY_STATES = pa.schema(
     [
@@ -67,7 +67,7 @@ class Version:
 
     content: bytes
     verdict: str = ""
-    position: Place = NOWHERE
+    position: Position = NOWHERE
     batch: int = 0  # the one that gave it this verdict
 
 
@@ -136,5 +136,5 @@ def _versions(states: pa.Table) -> dict[str, dict[int, Version]]:
     found: dict[str, dict[int, Version]] = {}
     columns = [states[name].to_pylist() for name in KEY_STATES.names if name != "key_hash"]
     for key, sequence, content, verdict, *place, batch in zip(*columns, strict=True):
-        found.setdefault(key, {})[sequence] = Version(content, verdict, Place(*place), batch)
+        found.setdefault(key, {})[sequence] = Version(content, verdict, Position(*place), batch)
     return found

@@ -17,6 +17,7 @@ from tapeline.books import Commits, Decision, StagedFile, TableWriter
 from tapeline.books.commit import Commit
 from tapeline.books.meanings import Code, check_code
 from tapeline.books.row_hash import hash_of
+from tapeline.books.table_id import TableId
 from tapeline.errors import OperationError
 from tapeline.failpoints import hit
 
@@ -31,12 +32,11 @@ class Ledger:
         self,
         home: Path,
         pipeline: str,
-        schemas: Mapping[str, pa.Schema],
+        schemas: Mapping[TableId, pa.Schema],
         code: Code,
         pool: Executor,
         now: datetime,
     ) -> None:
-        """`schemas` are those of the tables, by their folders below home."""
         self._pool = pool
         self.commits = Commits(home / "commits")
         self._fingerprints = dict(code.fingerprints)
@@ -44,15 +44,16 @@ class Ledger:
             self._refuse_newer(self.commits.last)
             check_code(home, self.commits.last, code, schemas)
         self.books = {
-            name: TableWriter(home / name, schema, f"{pipeline}/{name}")
-            for name, schema in schemas.items()
+            table: TableWriter(home / table.path, schema, f"{pipeline}/{table.path}")
+            for table, schema in schemas.items()
         }
+        self._by_path = {table.path: book for table, book in self.books.items()}
         self._finish_decided(now)
 
-    def stage(self, table: str, rows: pa.Table, batch: int) -> StagedFile:
+    def stage(self, table: TableId, rows: pa.Table, batch: int) -> StagedFile:
         """Write an output as a Parquet file, fsynced, not yet in any table."""
         found = self.books[table].stage(f"batch-{batch:012}", rows, batch)
-        return found.model_copy(update={"table": table, "hash": hash_of(rows)})
+        return found.model_copy(update={"table": table.path, "hash": hash_of(rows)})
 
     def decide(self, commit: Commit, now: datetime) -> Decision:
         """The one write that makes a batch real: its input range and its output files."""
@@ -62,7 +63,7 @@ class Ledger:
         """Add the staged files to their tables; doing it again changes nothing."""
 
         def add(item: tuple[str, list[StagedFile]]) -> None:
-            self.books[item[0]].add(item[1], decision.version)
+            self._by_path[item[0]].add(item[1], decision.version)
             hit("added")
 
         list(self._pool.map(add, decision.staged.items()))
@@ -96,10 +97,10 @@ class Ledger:
     def _finish_lost(self, decision: Decision) -> None:
         """A table that lost its last commit gets it again, if the file is still there."""
         for table, staged in decision.staged.items():
-            book = self.books[table]
+            book = self._by_path[table]
             if book.holds(decision.version):
                 continue
-            if not all((book.folder / one.name).exists() for one in staged):
+            if not book.has_files(staged):
                 raise OperationError(
                     f"TABLE_BEHIND: {book.folder} lacks the published batch {decision.batch}, and "
                     "its file is missing. Restore this table from a backup."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tapeline.books.places import place_of
+from tapeline.books.position import position_of
 from tapeline.flow.standing_rows import Reversal
 from tapeline.flow.step_input import leaf_rows
 from tapeline.flow.steps import TableStep
@@ -70,7 +70,7 @@ def take_back(
     counted = np.array([word == "kept" for word in words], dtype=np.bool_)
     lost = found.filter(pa.array(counted))
     back = [
-        Reversal(place_of(where), number, why)
+        Reversal(position_of(where), number, why)
         for where, number, why, row in zip(
             lost["_position"].to_pylist(),
             lost["_batch"].to_pylist(),

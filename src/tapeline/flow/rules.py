@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from tapeline.books.reasons import reason
 from tapeline.errors import OperationError
 from tapeline.flow.sheet import Flags, VerdictSheet, flags
-from tapeline.flow.split import LEFT_OUT
 from tapeline.flow.step_input import StepOutput
 from tapeline.formats.faults import FAULT_SEPARATOR, UNREADABLE
 
@@ -71,7 +70,7 @@ def compare_counts(bench: VerdictSheet) -> None:
         if faults and faults[place]:
             bench.give(record, "quarantined", faults[place].split(FAULT_SEPARATOR))
         elif not facts.deletes[record]:
-            bench.give(record, "dropped", [LEFT_OUT])
+            bench.give(record, "dropped", [bench.step.left_out])
 
 
 def sentences(column: pa.ChunkedArray, counting: Flags | None) -> Counter[str]:

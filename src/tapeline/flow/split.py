@@ -12,11 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tapeline.books.places import ROW_POSITION, WHOLE
+from tapeline.books.position import ROW_POSITION, WHOLE
 from tapeline.flow.sheet import OPEN, DecodedFacts, VerdictSheet, flags
 from tapeline.flow.step_input import Numbers
-
-LEFT_OUT = "left out by the step"
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def split(bench: VerdictSheet) -> VerdictSheet:
         bench.step, given, out, ordinal, first, facts, units.message, verdict, reasons
     )
     for unit in np.flatnonzero((verdict == OPEN) & ~there).tolist():
-        rows.give(unit, "dropped", [LEFT_OUT])
+        rows.give(unit, "dropped", [bench.step.left_out])
     return rows
 
 

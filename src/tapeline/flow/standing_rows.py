@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tapeline.books.places import Place, place_of, row_column
+from tapeline.books.position import Position, position_of, row_column
 from tapeline.books.reader import standing
 from tapeline.errors import TapelineBug
 from tapeline.store.duckdb import LAST_BATCH, arrow_of, connect, register_table
@@ -32,7 +32,7 @@ WANTED = pa.schema(
 class Reversal:
     """A record that no longer counts: where it is, the batch that holds it, and why."""
 
-    position: Place
+    position: Position
     batch: int
     cause: str
 
@@ -50,7 +50,7 @@ class StandingRows:
         )
         self._recent: deque[tuple[int, pa.Table]] = deque()
         # A redriven record is stored in a later batch than the one it came in.
-        self._moved: dict[Place, int] = {}
+        self._moved: dict[Position, int] = {}
         moved = arrow_of(folder, "_position, _batch", "_cause = 'redrive' and _sign > 0")
         if moved.num_rows:
             self._note_moved(moved.sort_by("_batch"))
@@ -69,9 +69,9 @@ class StandingRows:
     def _note_moved(self, rows: pa.Table) -> None:
         places = rows["_position"].to_pylist()
         for where, batch in zip(places, rows["_batch"].to_pylist(), strict=True):
-            self._moved[place_of(where)] = batch
+            self._moved[position_of(where)] = batch
 
-    def standing(self, positions: Sequence[Place], verdict: str) -> pa.Table:
+    def standing(self, positions: Sequence[Position], verdict: str) -> pa.Table:
         """The rows of records that have a verdict now, wherever they are stored."""
         schema = self._schema.append(pa.field("_why", pa.string()))
         with connect() as connection:

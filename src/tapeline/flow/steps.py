@@ -12,9 +12,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from tapeline.books.meanings import Code
-from tapeline.books.places import placed
+from tapeline.books.position import placed
 from tapeline.books.reasons import FAILS
 from tapeline.books.schemas import JOURNAL, LINKS, POSITION, REGISTER, with_columns
+from tapeline.books.table_id import TableId
 from tapeline.declare import Step, Summary, Table
 from tapeline.errors import DeclarationError
 from tapeline.formats.decoding import Translate
@@ -22,6 +23,7 @@ from tapeline.formats.decoding import Translate
 # What a step's `_position` holds behind the first table besides where the record is: the row's
 # place in the batch, and what the journal needs to know of it.
 CARRIED = [("ordinal", pa.int64()), ("cause", pa.string()), ("sign", pa.int32())]
+LEFT_OUT = "left out by the step"
 
 
 class StepFailedError(Exception):
@@ -74,6 +76,7 @@ class TableStep:
     splits: bool = False  # each row that it makes of a message is a record of its own
     position: pa.StructType = POSITION
     cuts: tuple[str, ...] = ()  # where Spark would cut digits, a sentence each
+    left_out: str = LEFT_OUT  # the reason of records that the step leaves out
 
     def make(self, rows: pa.Table) -> pa.Table:
         """What the step makes of a leaf's rows."""
@@ -140,13 +143,13 @@ class Steps:
         )
 
     @property
-    def schemas(self) -> dict[str, pa.Schema]:
-        """The tables that the steps fill, by their folders."""
-        found = {f"silver/{step.table.name}": step.register_schema for step in self.tables}
+    def schemas(self) -> dict[TableId, pa.Schema]:
+        """The tables that the steps fill."""
+        found = {TableId.register(step.table.name): step.register_schema for step in self.tables}
         for step in self.summaries:
-            name = f"gold/{step.summary.name}"
-            found[name] = with_columns(step.columns, JOURNAL)
-            found[f"{name}_links"] = step.links_schema
+            name = step.summary.name
+            found[TableId.journal(name)] = with_columns(step.columns, JOURNAL)
+            found[TableId.links(name)] = step.links_schema
         return found
 
     @property

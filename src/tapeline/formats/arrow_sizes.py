@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-Sizes = NDArray[np.int64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Sizes: TypeAlias = "NDArray[np.int64]"
 
 
 def is_text(kind: Any) -> bool:
@@ -38,6 +39,8 @@ def _sizes(array: Any, each: int) -> Sizes:
     if pa.types.is_dictionary(kind):
         return _of_dictionary(array, each)
     if is_text(kind):
+        import pyarrow.compute as pc
+
         return _filled(pc.binary_length(array)) + each
     if pa.types.is_struct(kind):
         found: Sizes = np.full(len(array), each, np.int64)
@@ -70,5 +73,7 @@ def _of_dictionary(array: Any, each: int) -> Sizes:
 
 def _filled(numbers: Any, instead: int = 0) -> Sizes:
     """Numbers as numpy has them, with another in the place of nulls."""
+    import pyarrow.compute as pc
+
     whole = pc.fill_null(numbers.cast(pa.int64()), instead)
     return np.asarray(whole)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import io
-import json
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-
-import fastavro
 
 from tapeline.books.reasons import reason
 from tapeline.declare.format import Format, RecordFile, RecordSource, Row, Schemas
@@ -21,6 +18,7 @@ from tapeline.formats.avro_files import MAGIC, avro_records
 from tapeline.formats.avro_schemas import BROKEN, avro_schema
 from tapeline.formats.faults import RETYPED
 from tapeline.formats.parquet_rows import json_line
+from tapeline.store.files import read_json
 from tapeline.words import counted
 
 # Which of Avro's types may stand behind a declared one: its own, what Avro promotes to it, and the
@@ -56,6 +54,7 @@ class Avro(Format):
     writer: AvroWriter | None = None
     name = "avro"
     writes = ("message",)
+    extra = "avro"
     retypes = True
 
     def for_source(self, source: RecordSource) -> Format:
@@ -109,8 +108,10 @@ class AvroWriter:
     """Writes rows by a schema file. One that is called by a number has that id in the registry."""
 
     def __init__(self, path: Path) -> None:
+        import fastavro
+
         try:
-            self._schema = fastavro.parse_schema(json.loads(path.read_text(encoding="utf-8")))
+            self._schema = fastavro.parse_schema(read_json(path))
         except (OSError, ValueError, KeyError) as error:
             raise DeclarationError(
                 f"Kafka: the Avro schema {path} cannot be used: {error}. Correct the file."
@@ -119,6 +120,8 @@ class AvroWriter:
         self._header = struct.pack(">bI", 0, int(path.stem)) if path.stem.isdecimal() else b""
 
     def write(self, row: Row) -> bytes:
+        import fastavro
+
         out = io.BytesIO()
         out.write(self._header)
         try:
@@ -190,6 +193,8 @@ def compare(text: str, fields: Sequence[Field]) -> WriterSchema:
 
 
 def _read(schema: Any, body: bytes) -> dict[str, Any]:
+    import fastavro
+
     stream = io.BytesIO(body)
     try:
         row: Any = fastavro.schemaless_reader(stream, schema, None)

@@ -7,8 +7,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-import fastavro
-
 from tapeline.declare.format import FileLimits
 from tapeline.formats.avro_schemas import BROKEN, SCHEMA_BYTES, avro_schema
 
@@ -114,6 +112,8 @@ def _blocks(file: BinaryIO, sync: bytes, most: int) -> Iterator[tuple[int, bytes
 
 def _cut(block: bytes, count: int, schema: Any) -> Iterator[list[bytes]]:
     """Reading a record is the one way to know where it ends; nothing of it is built."""
+    import fastavro
+
     stream, start, some = io.BytesIO(block), 0, []
     # To a reader that knows no field all of them are skipped.
     nothing = fastavro.parse_schema({"type": "record", "name": schema["name"], "fields": []})

@@ -7,10 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import fastavro
-from fastavro.schema import SchemaParseException
-
-from tapeline.store.files import make_folder, replace_file
+from tapeline.store.files import is_there, make_folder, replace_file
 
 NAME_DIGITS = 32
 SCHEMA_BYTES = 1024 * 1024
@@ -27,6 +24,9 @@ BYTES = {"null": 0, "float": 4, "double": 8}  # the least that a value takes; ot
 
 def avro_schema(text: str | bytes) -> Any:
     """A schema, ready to read with. Raises ValueError for what is none, or is not safe to use."""
+    import fastavro
+    from fastavro.schema import SchemaParseException
+
     try:
         schema: Any = fastavro.parse_schema(json.loads(text))
     except (*BROKEN, SchemaParseException) as error:
@@ -43,7 +43,7 @@ def keep_schema(folder: Path, schema: bytes) -> str:
     """Keep a schema, to stay, under a name that follows from its text."""
     name = hashlib.sha256(schema).hexdigest()[:NAME_DIGITS]
     path = folder / f"{name}.avsc"
-    if not path.exists():
+    if not is_there(path):
         make_folder(folder)
         replace_file(path, schema)
     return name

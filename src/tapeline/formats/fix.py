@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, get_args
 
-import simplefix
-
 from tapeline.books.reasons import reason, sentence_of
 from tapeline.declare.format import Format, RecordFile, RecordSource
 from tapeline.declare.schema import parse_schema
@@ -63,6 +61,7 @@ class Fix(Format):
     checks: FixChecks = "quarantine"
     remarks: bool = False
     name = "fix"
+    extra = "fix"
     columns = COLUMNS
     grows = True
 
@@ -158,6 +157,8 @@ def _damage(message: bytes, body: int, end: int, said: int) -> Iterator[str]:
 
 def _fields(message: bytes) -> Fields:
     """The first value of every tag: repeating groups say nothing about a trade's own fields."""
+    import simplefix
+
     parser = simplefix.FixParser()
     parser.append_buffer(message)
     parsed = parser.get_message()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tapeline.books.reasons import reason
 from tapeline.declare.format import RecordFile
 from tapeline.words import counted
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LF = b"\n"
 CR = b"\r"
@@ -58,6 +60,25 @@ class Lines(Sequence[bytes]):
             lengths=self.lengths[first:last],
             numbers=self.numbers[first:last],
             faults={i - first: fault for i, fault in self.faults.items() if first <= i < last},
+        )
+
+    def without(self, beginning: bytes) -> Lines:
+        """The records that do not begin with some bytes."""
+        data = np.frombuffer(self.values, np.uint8)
+        starts = np.cumsum(self.lengths) - self.lengths
+        dropped = self.lengths >= len(beginning)
+        for place, byte in enumerate(beginning):
+            suspects = np.flatnonzero(dropped)
+            dropped[suspects] = data[starts[suspects] + place] == byte
+        if not dropped.any():
+            return self
+        kept = np.flatnonzero(~dropped)
+        places = {int(old): new for new, old in enumerate(kept)} if self.faults else {}
+        return Lines(
+            values=data[np.repeat(~dropped, self.lengths)].tobytes(),
+            lengths=self.lengths[kept],
+            numbers=self.numbers[kept],
+            faults={places[i]: fault for i, fault in self.faults.items() if i in places},
         )
 
     def fitting(self, records: int, size_bytes: int) -> int:

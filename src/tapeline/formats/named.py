@@ -7,6 +7,7 @@ from typing import Literal
 
 from tapeline.declare.format import Carrier, Format
 from tapeline.errors import DeclarationError, did_you_mean
+from tapeline.extras import require
 from tapeline.formats.avro import Avro
 from tapeline.formats.csv import Csv
 from tapeline.formats.fix import Fix
@@ -30,6 +31,8 @@ def format_of(what: str, said: object, carrier: Carrier) -> Format:
                 f"{what}: format '{said}' is not one of {', '.join(known)}."
                 f"{did_you_mean(said, known)}"
             )
+        if NAMED[said].extra:
+            require(NAMED[said].extra, f"{what}: format '{said}'")
         return NAMED[said]
     if isinstance(said, type) or not isinstance(said, Format):
         kind = said.__name__ if isinstance(said, type) else f"a {type(said).__name__}"

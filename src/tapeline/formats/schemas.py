@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from tapeline.books.reasons import reason
 from tapeline.errors import OperationError
 from tapeline.formats.avro_schemas import SCHEMA_BYTES
-from tapeline.store.files import make_folder, replace_file
+from tapeline.store.files import make_folder, read_text, replace_file
 
 MAGIC, HEADER_BYTES = b"\x00", 5
 
@@ -40,7 +40,7 @@ class FileSchemas:
         if header not in self._known:
             path = self._folder / f"{header.decode('ascii', 'replace')}.avsc"
             try:
-                self._known[header] = path.read_text("utf-8")
+                self._known[header] = read_text(path)
             except (OSError, ValueError) as error:
                 raise OperationError(
                     f"{path}, the schema of recorded input, cannot be read: {error}. Restore it "
@@ -86,7 +86,7 @@ class SchemasById:
 
     def _find(self, number: int) -> str | None:
         try:
-            return (self._folder / f"{number}.avsc").read_text("utf-8")
+            return read_text(self._folder / f"{number}.avsc")
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

@@ -8,14 +8,10 @@ can be told from what is published after the restoration.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import shutil
 import socket
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from tapeline.books import Books
@@ -23,13 +19,20 @@ from tapeline.books.audit import audit
 from tapeline.books.layout import Layout
 from tapeline.errors import OperationError
 from tapeline.operate.snapshot import one_backup, picture, stands_at
-from tapeline.store.files import make_folder, replace_file, sync
+from tapeline.store.copies import Progress, copy_files, rename_folder
+from tapeline.store.files import (
+    is_empty,
+    is_there,
+    make_folder,
+    read_json,
+    remove,
+    remove_folder,
+    replace_json,
+)
 from tapeline.store.lock import holder
 
 MANIFEST = "manifest.json"
 BOOKS = "books"
-CHUNK_BYTES = 1024 * 1024
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -61,28 +64,27 @@ def back_up(
     """Copy the books into a new folder below `into`, and prove the copy; a run may go on."""
     if into.absolute().is_relative_to(books.layout.home):
         raise OperationError(f"{into} is inside the books. Choose another folder for backups.")
-    if not books.layout.commits.exists():
+    if not is_there(books.layout.commits):
         raise OperationError(
             f"there are no books in {books.layout.home} to back up. Run the pipeline first, or "
             "correct --root."
         )
     with one_backup(books.layout):
         partial = into / _partial_name(books)
-        shutil.rmtree(partial, ignore_errors=True)  # of a backup that was killed
+        remove_folder(partial)  # of a backup that was killed
         taken = picture(books.layout, archives)
         try:
             make_folder(partial)
-            files = dict(_copied(taken, partial / BOOKS, progress))
+            files = dict(copy_files(taken, partial / BOOKS, progress))
             batch, link, epoch = stands_at(partial / BOOKS)
             made = Backup(books.plan.name, batch, link, epoch, at.isoformat(), archives, files)
-            replace_file(partial / MANIFEST, json.dumps(asdict(made)).encode())
+            replace_json(partial / MANIFEST, asdict(made))
             _prove(Books(books.plan, partial / BOOKS))
             folder = into / f"{books.plan.name}-{batch:012}-{at:%Y%m%dT%H%M%S}"
-            partial.rename(folder)
-            sync(into)
+            rename_folder(partial, folder)
         finally:
-            shutil.rmtree(taken, ignore_errors=True)
-            shutil.rmtree(partial, ignore_errors=True)
+            remove_folder(taken)
+            remove_folder(partial)
     return folder, made
 
 
@@ -103,31 +105,28 @@ def restore(books: Books, backup: Path, progress: Progress) -> Backup:
         )
     if holder(home) is not None:
         raise OperationError("the pipeline is running. Stop it first with 'tapeline stop'.")
-    if home.exists() and any(home.iterdir()):
+    if not is_empty(home):
         raise OperationError(
             f"{home} already contains books, and a restore never overwrites. Move them away first."
         )
     partial = home.with_name(f".{home.name}.restoring")
-    shutil.rmtree(partial, ignore_errors=True)
+    remove_folder(partial)
     try:
         make_folder(partial)
-        _refuse_damage(made, dict(_copied(backup / BOOKS, partial, progress)), backup)
+        _refuse_damage(made, dict(copy_files(backup / BOOKS, partial, progress)), backup)
         epoch = {"epoch": made.epoch + 1, "batch": made.batch, "backup_at": made.at}
-        replace_file(Layout(partial).restored, json.dumps(epoch).encode())
+        replace_json(Layout(partial).restored, epoch)
         _prove(Books(books.plan, partial))
-        if home.exists():
-            home.rmdir()
-        partial.rename(home)
-        sync(home.parent)
+        rename_folder(partial, home)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        remove_folder(partial)
     return made
 
 
 def read_manifest(backup: Path) -> Backup:
     """What a backup says it holds."""
     try:
-        facts = json.loads((backup / MANIFEST).read_text())
+        facts = read_json(backup / MANIFEST)
         facts["files"] = {name: (int(s), str(h)) for name, (s, h) in facts["files"].items()}
         made = Backup(**facts)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -136,34 +135,6 @@ def read_manifest(backup: Path) -> Backup:
             "'tapeline backup' printed."
         ) from None
     return made
-
-
-def _copied(
-    source: Path, target: Path, progress: Progress
-) -> Iterator[tuple[str, tuple[int, str]]]:
-    """Copy every file, to stay, and say its size and hash."""
-    paths = sorted(p for p in source.rglob("*") if p.is_file() and not p.is_symlink())
-    total, done = sum(p.stat().st_size for p in paths), 0
-    made: set[Path] = set()
-    for path in paths:
-        name = path.relative_to(source)
-        copy = target / name
-        if copy.parent not in made:
-            make_folder(copy.parent)
-            made.add(copy.parent)
-        digest = hashlib.sha256()
-        with path.open("rb") as given, copy.open("wb") as taken:
-            while chunk := given.read(CHUNK_BYTES):
-                digest.update(chunk)
-                taken.write(chunk)
-            taken.flush()
-            os.fsync(taken.fileno())
-        size = copy.stat().st_size
-        done += size
-        progress(done, total)
-        yield str(PurePosixPath(name)), (size, digest.hexdigest())
-    for folder in made:
-        sync(folder)
 
 
 def _refuse_damage(made: Backup, found: dict[str, tuple[int, str]], backup: Path) -> None:
@@ -176,7 +147,7 @@ def _refuse_damage(made: Backup, found: dict[str, tuple[int, str]], backup: Path
 
 def _prove(copy: Books) -> None:
     wrong = [check for check in audit(copy, full=True) if not check.balances]
-    copy.layout.audited.unlink(missing_ok=True)
+    remove(copy.layout.audited)
     if wrong:
         first = wrong[0]
         raise OperationError(

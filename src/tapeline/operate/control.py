@@ -6,7 +6,6 @@ there the flow publishes nothing; intake and the tape go on, so that nothing wai
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -17,7 +16,7 @@ from tapeline.books.layout import Layout
 from tapeline.books.quarantine import Actor, user
 from tapeline.books.status import Pause
 from tapeline.errors import OperationError
-from tapeline.store.files import make_folder, replace_file
+from tapeline.store.files import make_folder, read_bytes, remove, replace_json
 from tapeline.store.lock import holder
 
 POLL_SECONDS = 0.1
@@ -30,21 +29,21 @@ def pause(layout: Layout, signed: Actor) -> Pause:
         return known
     made = Pause(at=signed.at.isoformat(), who=signed.who or user(), note=signed.note)
     make_folder(layout.home)
-    replace_file(layout.paused, json.dumps(made.as_dict()).encode())
+    replace_json(layout.paused, made.as_dict())
     return made
 
 
 def resume(layout: Layout) -> Pause | None:
     """Let the flow go on; gives back the pause that is over, if there was one."""
     known = paused(layout)
-    layout.paused.unlink(missing_ok=True)
+    remove(layout.paused)
     return known
 
 
 def paused(layout: Layout) -> Pause | None:
     """Who paused the flow, when and why."""
     try:
-        return Pause.from_json(layout.paused.read_text())
+        return Pause.from_json(read_bytes(layout.paused))
     except FileNotFoundError:
         return None
     except ValueError:

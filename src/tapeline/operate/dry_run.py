@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tapeline.books import Books
 from tapeline.books.operator import REDRIVE, Act
-from tapeline.books.places import parse_place, place_of
+from tapeline.books.position import parse_position, position_of
 from tapeline.books.reasons import worded
 from tapeline.books.schemas import JOURNAL
 from tapeline.books.tape import Tape
@@ -41,7 +41,8 @@ def rehearse(
         tapes = {n: Tape(books.layout, n, _now) for n in plan.pipeline.sources}
         flow = Flow(compiler(session, plan, settings), plan, settings, tapes, _now)
         acts = [
-            Act(REDRIVE, r["table"], parse_place(r["position"]), r["batch"], record) for r in rows
+            Act(REDRIVE, r["table"], parse_position(r["position"]), r["batch"], record)
+            for r in rows
         ]
         computed = flow.rehearse(acts)
         flow.close()
@@ -64,7 +65,7 @@ def rehearse(
 
 def _outcomes(register: pa.Table, row: Row) -> list[Row]:
     """What one record would become; of a message whose rows are records, every row."""
-    wanted = parse_place(row["position"])
+    wanted = parse_position(row["position"])
     found = [
         {
             "position": place.text,
@@ -74,7 +75,7 @@ def _outcomes(register: pa.Table, row: Row) -> list[Row]:
         }
         for one in register.to_pylist()
         if one["_sign"] > 0 and one["_row"] == 0
-        if wanted in ((place := place_of(one["_position"])), place.whole)
+        if wanted in ((place := position_of(one["_position"])), place.whole)
     ]
     return found or [
         {"position": row["position"], "table": row["table"], "verdict": "", "reasons": []}

@@ -24,7 +24,7 @@ from tapeline.operate.log import PULL_LOG, Log
 from tapeline.operate.notify import Notifier
 from tapeline.plan import Plan
 from tapeline.settings import Settings
-from tapeline.store.disk import hold
+from tapeline.store.disk import hold, release
 from tapeline.store.files import make_folder
 from tapeline.supervisor import Supervisor
 
@@ -123,7 +123,7 @@ class Puller:
         path = self._layout.pull(pull.name)
         make_folder(path.parent)
         lock = hold(path.with_name(f".lock.{pull.name}"), f"the pull '{pull.name}'")
-        opened.callback(os.close, lock)
+        opened.callback(release, lock)
         drop, epoch = settings.within(source.connector.path), restored_epoch(self._layout.home)
         handover = Handover(path, drop, pull.system.asks, epoch)
         reader = reader_of(pull.name, pull.system, settings)

@@ -6,28 +6,33 @@ whoever asks takes it under the pipeline's lock.
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from uuid import uuid4
 
 from tapeline.books.commits import read_tail, restored_epoch
 from tapeline.books.layout import Layout
 from tapeline.errors import OperationError
-from tapeline.store.disk import hold
-from tapeline.store.files import make_folder, replace_file
+from tapeline.store.copies import link_files
+from tapeline.store.disk import hold, release
+from tapeline.store.files import (
+    empty_folder,
+    files_named,
+    is_empty,
+    is_there,
+    make_folder,
+    read_json,
+    remove,
+    replace_json,
+)
 from tapeline.store.lock import WriterLock, holder
 
 # Not part of the books: each is made anew, or belongs to one process or one machine.
 LEFT_OUT = {"checkpoints", "snapshots", "log", "status.json", "pulling.json", "audited.json",
             "paused.json"}  # fmt: skip
 ARCHIVES = {"archive", "rejected"}
-# Everything else is written once, or replaced as a whole: a link is as good as a copy.
-APPENDED = {".jsonl"}
 WAIT_SECONDS = 120.0
 POLL_SECONDS = 0.05
 BACKUP_WAIT_SECONDS = 2.0  # a run that sweeps holds the backup's lock for a blink
@@ -40,10 +45,10 @@ def one_backup(layout: Layout) -> Iterator[None]:
     while (lock := _lock(layout, patient=time.monotonic() < deadline)) is None:
         time.sleep(POLL_SECONDS)
     try:
-        _sweep(layout.snapshots)
+        empty_folder(layout.snapshots)
         yield
     finally:
-        os.close(lock)
+        release(lock)
 
 
 def _lock(layout: Layout, patient: bool) -> int | None:
@@ -56,14 +61,6 @@ def _lock(layout: Layout, patient: bool) -> int | None:
         raise
 
 
-def _sweep(folder: Path) -> None:
-    for path in folder.iterdir() if folder.exists() else ():
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-
-
 def picture(layout: Layout, archives: bool) -> Path:
     """The folder of a picture; the caller, who holds the right to take it, removes it."""
     folder = layout.snapshots / uuid4().hex
@@ -71,7 +68,7 @@ def picture(layout: Layout, archives: bool) -> Path:
     if holder(layout.home) is None:
         lock = WriterLock(layout.home)
         try:
-            link_all(layout, folder, archives)
+            link_files(layout.home, folder, _left_out(archives))
         finally:
             lock.release()
     else:
@@ -82,18 +79,18 @@ def picture(layout: Layout, archives: bool) -> Path:
 def _ask(layout: Layout, folder: Path, archives: bool) -> None:
     """Let the process that runs take the picture."""
     asked, answer = folder.with_suffix(".asked"), folder.with_suffix(".answer")
-    replace_file(asked, json.dumps({"archives": archives}).encode())
+    replace_json(asked, {"archives": archives})
     deadline = time.monotonic() + WAIT_SECONDS
-    while not answer.exists():
+    while not is_there(answer):
         if time.monotonic() > deadline or holder(layout.home) is None:
-            asked.unlink(missing_ok=True)
+            remove(asked)
             raise OperationError(
                 "the running pipeline did not make its snapshot in time. See 'tapeline status', "
                 "and try again."
             )
         time.sleep(POLL_SECONDS)
-    problem = json.loads(answer.read_text())["problem"]
-    answer.unlink()
+    problem = read_json(answer)["problem"]
+    remove(answer)
     if problem:
         raise OperationError(f"the running pipeline could not make its snapshot: {problem}")
 
@@ -103,53 +100,36 @@ def answer_all(layout: Layout, still: Callable[[], AbstractContextManager[None]]
 
     What lies there while no backup is at work is of one that was killed.
     """
-    if not layout.snapshots.exists() or not any(layout.snapshots.iterdir()):
+    if is_empty(layout.snapshots):
         return 0
     if (lock := _lock(layout, patient=True)) is not None:
-        _sweep(layout.snapshots)
-        os.close(lock)
+        empty_folder(layout.snapshots)
+        release(lock)
         return 0
-    asked = sorted(layout.snapshots.glob("*.asked"))
+    asked = files_named(layout.snapshots, "*.asked")
     for path in asked:
         problem = None
         try:
             with still():
-                link_all(layout, path.with_suffix(""), json.loads(path.read_text())["archives"])
+                left_out = _left_out(read_json(path)["archives"])
+                link_files(layout.home, path.with_suffix(""), left_out)
         except (OSError, ValueError, KeyError) as error:
             problem = str(error)
-        path.unlink(missing_ok=True)
-        replace_file(path.with_suffix(".answer"), json.dumps({"problem": problem}).encode())
+        remove(path)
+        replace_json(path.with_suffix(".answer"), {"problem": problem})
     return len(asked)
 
 
-def link_all(layout: Layout, folder: Path, archives: bool) -> None:
-    """Link what is there, and copy what is written to in place."""
-    for source in _logs_first(layout.home, archives):
-        target = folder / source.relative_to(layout.home)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            if source.suffix in APPENDED:
-                shutil.copy2(source, target)
-            else:
-                os.link(source, target)
-        except FileNotFoundError:
-            continue  # a reader's scratch file; of a table's, the audit would say so
+def _left_out(archives: bool) -> Callable[[PurePath], bool]:
+    """Whether a folder or file, by its path below the books, is no part of a picture."""
 
+    def left_out(path: PurePath) -> bool:
+        if path.name.startswith(".lock") or str(path) in LEFT_OUT:
+            return True
+        inner = len(path.parts) == 3 and path.parts[0] == "intake"
+        return inner and not archives and path.name in ARCHIVES
 
-def _logs_first(home: Path, archives: bool) -> Iterator[Path]:
-    """All files; a table's log before its files, which are there before its log names them."""
-    logs: list[Path] = []
-    others: list[Path] = []
-    for place, folders, names in os.walk(home):
-        here = Path(place)
-        left_out = LEFT_OUT if here == home else set()
-        if not archives and here.parent == home / "intake":
-            left_out = ARCHIVES
-        folders[:] = [name for name in folders if name not in left_out]
-        files = [n for n in names if n not in left_out and not n.startswith(".lock")]
-        (logs if here.name == "_delta_log" else others).extend(here / name for name in files)
-    yield from logs
-    yield from others
+    return left_out
 
 
 def stands_at(home: Path) -> tuple[int, str, int]:

@@ -31,7 +31,7 @@ from tapeline.serve.metrics import metrics_of
 from tapeline.serve.proxies import Proxies
 from tapeline.serve.tokens import Token, read_tokens
 from tapeline.settings import ServeSettings
-from tapeline.store.delta import read_files
+from tapeline.store.delta_files import read_files
 from tapeline.terminal import HarmlessFormatter
 
 # Threads that compute answers. Few, because the pipeline may run on the same machine.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,6 +16,7 @@ from tapeline.books import Books
 from tapeline.books.commits import CommitRow, read_commits
 from tapeline.errors import OperationError
 from tapeline.show import plain
+from tapeline.store.delta_files import log_changed_at
 
 LOOK_SECONDS = 0.02
 ALIVE_SECONDS = 10.0
@@ -35,7 +35,7 @@ class Feed:
 
     def __init__(self, books: Books, most_clients: int) -> None:
         self._books = books
-        self._log = books.layout.commits / "_delta_log"
+        self._folder = books.layout.commits
         self._most_clients = most_clients
         self._events: deque[tuple[int, bytes]] = deque(maxlen=KEPT_EVENTS)
         self._clients: set[asyncio.Queue[tuple[int, bytes] | None]] = set()
@@ -57,7 +57,7 @@ class Feed:
         """Follow the books until cancelled. If they cannot be read, try again."""
         while True:
             try:
-                changed = _changed_at(self._log)
+                changed = log_changed_at(self._folder)
                 if changed != self._seen:
                     for event in await asyncio.to_thread(self._news):
                         self._tell(event)
@@ -166,10 +166,3 @@ def _put(client: asyncio.Queue[tuple[int, bytes] | None], event: tuple[int, byte
         while not client.empty():
             client.get_nowait()
         client.put_nowait(None)
-
-
-def _changed_at(log: Any) -> int:
-    try:
-        return os.stat(log).st_mtime_ns
-    except FileNotFoundError:
-        return 0

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from tapeline.books import Books, exact
+from tapeline.books.averages import COUNT, SUM, in_duckdb, shown_rows
 from tapeline.books.fold import exactly
 from tapeline.books.reader import Answer, told
 from tapeline.errors import OperationError, did_you_mean
-from tapeline.store.duckdb import connect, quoted
+from tapeline.store.duckdb import Connection, OutOfRange, connect, quoted
 
 CONDITION = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(>=|<=|=|>|<)(.*)", re.DOTALL)
 MOST_ROWS = 10_000
@@ -54,12 +54,12 @@ def ask(books: Books, question: ReadRequest) -> Answer:
             found = _found(connection, question, (f"{quoted(name)}{where}", types), values)
     rows = found.slice(0, question.limit)
     if question.group or question.name in books.plan.pipeline.summaries:
-        rows = exact.settled(rows)
+        rows = shown_rows(exact.settled(rows))
     return Answer(cut.batch, cut.at, rows, found.num_rows > question.limit)
 
 
 def _found(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     question: ReadRequest,
     source: tuple[str, Mapping[str, str]],
     values: list[str],
@@ -76,7 +76,7 @@ def _found(
         found: pa.Table = connection.sql(query(full=False), params=values).to_arrow_table()
         if not question.group or not any(found.column(exact.OVERFLOW).to_pylist()):
             return found
-    except duckdb.OutOfRangeException:
+    except OutOfRange:
         pass
     return connection.sql(query(full=True), params=values).to_arrow_table()
 
@@ -94,7 +94,7 @@ def values_of(books: Books, name: str, column: str, limit: int) -> list[Any]:
     return [row[0] for row in rows]
 
 
-def _types(connection: duckdb.DuckDBPyConnection, name: str) -> dict[str, str]:
+def _types(connection: Connection, name: str) -> dict[str, str]:
     rows = connection.execute(f"select column_name, column_type from (describe {quoted(name)})")
     return dict(rows.fetchall())
 
@@ -152,13 +152,16 @@ def _columns(question: ReadRequest, types: Mapping[str, str], full: bool) -> tup
         found.append("string_agg(distinct _status, ' ' order by _status) as _status")
     outgrown = f"bool_or({exact.OVERFLOW})" if exact.OVERFLOW in types else "false"
     listed = ", ".join(group)
-    selected = ", ".join([*group, *found, f"{outgrown} as {exact.OVERFLOW}"])
+    flag = [] if exact.OVERFLOW in question.group else [f"{outgrown} as {exact.OVERFLOW}"]
+    selected = ", ".join([*group, *found, *flag])
     return selected, f" group by {listed} order by {listed}"
 
 
 def _sum(column: str, types: Mapping[str, str], full: bool) -> list[str]:
     """A sum in the widest type of its kind, and as text next to it if that overflows."""
     name, kind = _known(column, types), types[column]
+    if column + SUM in types:
+        return [f"{_average(column, types)} as {name}"]
     if not kind.startswith(NUMBERS):
         raise OperationError(f"column '{column}' cannot be summed: it is not a number.")
     of = exact.Kind.of(kind)
@@ -166,6 +169,13 @@ def _sum(column: str, types: Mapping[str, str], full: bool) -> list[str]:
     widest = "bigint" if of.whole else f"decimal({exact.MOST_DIGITS},{of.scale})"
     total = exact.exact_sum(_in_full(column, types), of) if full else exact.plain_sum(name, of)
     return _beside(total, widest, column)
+
+
+def _average(column: str, types: Mapping[str, str]) -> str:
+    """The average of a group, from the sums and counts of its rows."""
+    kind = exact.Kind.of(types[column + SUM])
+    total = exact.exact_sum(_in_full(column + SUM, types), kind)
+    return in_duckdb(total, f"sum({quoted(column + COUNT)})", kind)
 
 
 def _most(column: str, types: Mapping[str, str], full: bool) -> list[str]:

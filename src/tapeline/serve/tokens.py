@@ -15,6 +15,7 @@ from typing import Literal
 from tapeline.errors import DeclarationError
 from tapeline.serve.proxies import Proxies
 from tapeline.settings import ServeSettings
+from tapeline.store.files import create_private, is_private, is_there, read_bytes
 
 Role = Literal["read", "act"]
 ROLES: tuple[Role, ...] = ("read", "act")
@@ -99,16 +100,14 @@ def _token(said: str, base: Path, variables: Mapping[str, str]) -> Token:
 
 
 def _secret_in(path: Path) -> str:
-    if not path.exists():
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(handle, "w", encoding="ascii") as file:
-            file.write(secrets.token_urlsafe(32) + "\n")
-    if path.stat().st_mode & 0o077:
+    if not is_there(path):
+        create_private(path, f"{secrets.token_urlsafe(32)}\n")
+    if not is_private(path):
         raise DeclarationError(
             f"{path} contains a token, and other users can read or write it. Run: chmod 600 {path}"
         )
     try:
-        return _long_enough(path.read_text(encoding="ascii").strip(), str(path))
+        return _long_enough(read_bytes(path).decode("ascii").strip(), str(path))
     except UnicodeDecodeError:
         raise DeclarationError(f"{path}: a token may have only ASCII characters.") from None
 

@@ -11,11 +11,11 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tapeline.books.places import ROW_POSITION
+from tapeline.books.position import ROW_POSITION
 from tapeline.books.schemas import POSITION
 from tapeline.declare import Step, Summary, Table
 from tapeline.errors import DeclarationError
-from tapeline.flow.steps import Compile, Steps, SummaryStep, TableStep
+from tapeline.flow.steps import LEFT_OUT, Compile, Steps, SummaryStep, TableStep
 from tapeline.formats.decoding import translator
 from tapeline.plan import Plan
 from tapeline.plan.fingerprint import of_summary, of_table
@@ -138,7 +138,16 @@ def _prepare_table(
         splits=splits,
         position=ROW_POSITION if by_row else POSITION,
         cuts=shape[0].cuts,
+        left_out=_left_out(shape[0]),
     )
+
+
+def _left_out(shape: PlanShape) -> str:
+    """Why a record that could be read may be missing in what a step makes."""
+    if not shape.matches:
+        return LEFT_OUT
+    lacking = f"no match in {' or '.join(shape.matches)}"
+    return f"{LEFT_OUT}, or {lacking}" if shape.filters else lacking
 
 
 def _prepare_summary(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tapeline.formats.csv import Csv
 from tapeline.formats.faults import FAULT_SEPARATOR
 from tapeline.formats.records import NEW_FIELDS, Records
 
@@ -16,20 +17,28 @@ WIDTH = "the row has another number of columns than the header, or a broken quot
 def parse_csv(tape: DataFrame, kept: list[str], names: list[str], records: Records) -> DataFrame:
     """One column of text per field, and `_shape`.
 
-    In a file columns go by the names in its own header, whatever their order. A message has no
-    header: its columns are the declared ones, in their order, and those that may come behind them.
+    In a file columns go by the names in its own header, whatever their order. Without a header, as
+    in a message, they are the declared ones, in their order, and those that may come behind them.
     """
-    keep, headed = NEW_FIELDS in records.fields, not records.messages
+    written = records.written if isinstance(records.written, Csv) else Csv()
+    keep, headed = NEW_FIELDS in records.fields, written.header and not records.messages
     width = min(MAX_CSV_COLUMNS, 2 * len(names) + 16)
     columns = ", ".join(f"c{i} string" for i in range(width))
-    mark = F.lit("," + END_OF_ROW)
+    mark = F.lit(written.separator + END_OF_ROW)
+    quote = written.quote or ""
+    options = {"mode": "PERMISSIVE", "sep": written.separator, "quote": quote, "escape": quote}
 
     def cells(text: Column) -> Column:
-        row = F.from_csv(F.concat(text, mark), columns, {"mode": "PERMISSIVE", "escape": '"'})
+        row = F.from_csv(F.concat(text, mark), columns, options)
         return F.array(*[row.getField(f"c{i}") for i in range(width)])
 
+    def values(found: Column) -> Column:
+        if not written.nulls:
+            return found
+        return F.transform(found, lambda cell: F.when(~cell.isin(*written.nulls), cell))
+
     header = cells(F.col("_header").cast("string")) if headed else _declared(names, width, keep)
-    cut = tape.select(*kept, cells(F.col("_text")).alias("_cells"), header.alias("_names"))
+    cut = tape.select(*kept, values(cells(F.col("_text"))).alias("_cells"), header.alias("_names"))
     ended = cut.select(
         *kept,
         "_cells",
@@ -47,7 +56,8 @@ def parse_csv(tape: DataFrame, kept: list[str], names: list[str], records: Recor
     else:
         fits = F.col("_width") == len(names) + 1
         fits = F.col("_width") > len(names) if keep else fits
-        wrong = f"the message has another number of columns than {len(names)}, or a broken quote"
+        what = "message" if records.messages else "row"
+        wrong = f"the {what} has another number of columns than {len(names)}, or a broken quote"
     more = [_undeclared(names).alias(NEW_FIELDS.name)] if keep else []
     return ended.select(
         *kept,

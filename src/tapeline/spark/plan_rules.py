@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from tapeline.declare import Step, Summary, Table
 from tapeline.errors import DeclarationError
+from tapeline.plan.visible import SESSIONS
 from tapeline.spark.digits import Digits
 
 NODES = {"Project", "Filter", "SubqueryAlias", "LogicalRDD", "Generate", "Join", "Expand",
@@ -41,6 +42,8 @@ class PlanShape:
     explodes: bool
     reads: frozenset[str]
     cuts: tuple[str, ...] = ()  # a sentence for each expression in which Spark would cut digits
+    matches: tuple[str, ...] = ()  # references in which a record must have a match
+    filters: bool = False
 
 
 def inspect_plan(
@@ -59,12 +62,15 @@ def inspect_plan(
             raise DeclarationError(
                 f"{step.where}: {step.name}() uses {name}, but a "
                 f"{'summary' if isinstance(step, Summary) else 'table'} holds only projections, "
-                "filters, explodes and left joins to references"
+                "filters, explodes and joins to references"
                 f"{', then one aggregation' if isinstance(step, Summary) else ''}."
             )
         if name == "Join":
             _check_join(node, step)
         _check_expressions(node, step)
+        if isinstance(step, Summary):
+            _refuse_sessions(node, step)
+    inner = [node for node in nodes if node.nodeName() == "Join" and _is_inner(node)]
     explodes = any(name in ("Generate", "Expand") for name in names)
     digits = Digits(result.sparkSession)
     cuts = [words for node in nodes for words in digits.cuts(node.expressions())]
@@ -72,7 +78,12 @@ def inspect_plan(
         rules = result.select(*[F.expr(rule.condition) for rule in step.expectations])
         cuts += digits.cuts(rules._jdf.queryExecution().analyzed().expressions())
     return PlanShape(
-        _normalised(lines), explodes, _columns_read(result), tuple(dict.fromkeys(cuts))
+        _normalised(lines),
+        explodes,
+        _columns_read(result),
+        tuple(dict.fromkeys(cuts)),
+        _joined(inner, snapshots),
+        "Filter" in names,
     )
 
 
@@ -102,12 +113,64 @@ def _collect(node: Any, own: Any, found: list[Any], lines: list[str], depth: int
 
 
 def _check_join(node: Any, step: Step) -> None:
-    if node.joinType().toString() != "LeftOuter":
+    """A join has the stream on one side and a reference on the other."""
+    kind = node.joinType().toString()
+    left, right = (_is_stream(node.children().apply(side)) for side in (0, 1))
+    if left and right:
         raise DeclarationError(
-            f"{step.where}: {step.name}() uses a {node.joinType().sql()} join. Use a left join to "
-            "a reference, so that no record is lost; a missing row can be quarantined by an "
-            "expectation."
+            f"{step.where}: {step.name}() joins its stream to itself. Which records it would find "
+            "depends on the batch. Join to a reference, or compare rows in a view."
         )
+    if (kind == "LeftOuter" and left) or _is_inner(node):
+        return
+    raise DeclarationError(
+        f"{step.where}: {step.name}() uses a {node.joinType().sql()} join. Use a left join from "
+        "the stream to a reference, which keeps every record, or an inner join, which drops "
+        "records without a match."
+    )
+
+
+def _is_inner(node: Any) -> bool:
+    return str(node.joinType().toString()) == "Inner"
+
+
+def _is_stream(node: Any) -> bool:
+    """Whether the step's stream is in this part of the plan: only its rows have a position."""
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if any(a.name() == "_position" for a in _each(one.output())):
+            return True
+        waiting += _each(one.children())
+    return False
+
+
+def _joined(joins: list[Any], snapshots: Mapping[str, DataFrame]) -> tuple[str, ...]:
+    """The references on the other side of some joins."""
+    leaves = {
+        name: leaf
+        for name, rows in snapshots.items()
+        for leaf in _leaves(rows._jdf.queryExecution().analyzed())
+    }
+    sides = [side for join in joins for side in _each(join.children()) if not _is_stream(side)]
+    found = [leaf for side in sides for leaf in _leaves(side)]
+    return tuple(
+        name for name, own in leaves.items() if any(own.sameResult(leaf) for leaf in found)
+    )
+
+
+def _leaves(node: Any) -> list[Any]:
+    return _each(node.collectLeaves())
+
+
+def _refuse_sessions(node: Any, step: Step) -> None:
+    for attribute in _each(node.output()):
+        if attribute.metadata().contains("spark.sessionWindow"):
+            raise DeclarationError(f"{step.where}: {step.name}() {SESSIONS}")
+
+
+def _each(sequence: Any) -> list[Any]:
+    return [sequence.apply(i) for i in range(sequence.size())]
 
 
 def _check_expressions(node: Any, step: Step) -> None:

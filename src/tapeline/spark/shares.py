@@ -1,24 +1,36 @@
 """Taking a summary's one aggregation apart: the rows that are added up, before they are.
 
-A user writes groupBy(...).agg(sum, count). The engine evaluates the grouping columns and what is
-summed for every record, so that each record's own share is kept as a link, and adds the shares up
-itself by key, cause and sign.
+A user writes groupBy(...).agg(sum, count, avg). The engine evaluates the grouping columns and what
+is summed for every record, so that each record's own share is kept as a link, and adds the shares
+up itself by key, cause and sign.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, MapType, StructType
 
+from tapeline.books.averages import COUNT, SUM
 from tapeline.declare import Summary
+from tapeline.declare.windows import PARTS, parts_of
 from tapeline.errors import DeclarationError, did_you_mean
 
 ADVICE = (
-    "A measure is a plain F.sum or F.count of decimals or integers, with no expression around it. "
-    "Compute averages, rates, minima and running totals in a view."
+    "A measure is a plain F.sum, F.avg or F.count of decimals or integers, with no expression "
+    "around it. Compute rates, minima and running totals in a view."
 )
+MEASURES = ("Sum", "Count", "Average")
+
+
+class Outcome(NamedTuple):
+    """A column of the aggregation as the step returns it: its name, and the field of a window."""
+
+    name: str
+    field: str | None = None
 
 
 def split_aggregation(result: DataFrame, summary: Summary) -> tuple[DataFrame, list[str]]:
@@ -27,41 +39,44 @@ def split_aggregation(result: DataFrame, summary: Summary) -> tuple[DataFrame, l
     jvm: Any = session.sparkContext._jvm
     plan: Any = result._jdf.queryExecution().analyzed()
     renames, aggregate = _aggregation(plan, summary)
-    names = [_rename(renames, e, summary) for e in _each(aggregate.aggregateExpressions())]
     columns: list[tuple[str, Any]] = []
     finish: dict[str, Any] = {}
     measures: list[str] = []
-    for name, expression in zip(names, _each(aggregate.aggregateExpressions()), strict=True):
-        if name is None:
-            continue
+    for expression in _each(aggregate.aggregateExpressions()):
         inner = expression.child() if expression.nodeName() == "Alias" else expression
-        if inner.getClass().getSimpleName() != "AggregateExpression":
-            if _aggregates(inner):
+        for outcome in _outcomes(renames, expression, summary):
+            if inner.getClass().getSimpleName() == "AggregateExpression":
+                parts, made = _measure(outcome.name, inner, result, summary)
+                measures += made
+            else:
+                parts, made = _key_part(outcome, inner, result, summary)
+            columns += parts
+            for one in made.keys() & finish.keys():
                 raise DeclarationError(
-                    f"{summary.where}: {summary.name}(): '{name}' is {inner.sql()}, which is not "
-                    f"additive. {ADVICE}"
+                    f"{summary.where}: {summary.name}() makes the column '{one}' twice. Rename one."
                 )
-            columns.append((name, inner))
-            finish[name] = F.col(f"`{name}`")
-            continue
-        measures.append(name)
-        parts, finish[name] = _measure(name, inner, result, summary)
-        columns += parts
+            finish |= made
     _check_key(summary, [name for name in finish if name not in measures])
     child = aggregate.child()
+    aliases = [_alias(jvm, name, expression) for name, expression in columns]
+    selected = _java_list(session, [*aliases, _position(child, summary)])
+    sequence = jvm.PythonUtils.toSeq(selected)
+    project = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(sequence, child)
+    dataset = jvm.org.apache.spark.sql.classic.Dataset
+    rows = DataFrame(dataset.ofRows(session._jsparkSession, project), session)
+    order = [*summary.key, *measures]
+    return rows.select(*[finish[name].alias(name) for name in order], "_position"), measures
+
+
+def _position(child: Any, summary: Summary) -> Any:
+    """The place of each record, which must reach the aggregation."""
     position = next((a for a in _each(child.output()) if a.name() == "_position"), None)
     if position is None:
         raise DeclarationError(
             f"{summary.where}: {summary.name}() loses '_position' before it aggregates. Use "
             'withColumns or select("*", ...).'
         )
-    aliases = [_alias(jvm, name, expression) for name, expression in columns]
-    sequence = jvm.PythonUtils.toSeq(_java_list(session, [*aliases, position]))
-    project = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(sequence, child)
-    dataset = jvm.org.apache.spark.sql.classic.Dataset
-    rows = DataFrame(dataset.ofRows(session._jsparkSession, project), session)
-    order = [*summary.key, *measures]
-    return rows.select(*[finish[name].alias(name) for name in order], "_position"), measures
+    return position
 
 
 def _aggregation(plan: Any, summary: Summary) -> tuple[list[Any], Any]:
@@ -80,52 +95,130 @@ def _aggregation(plan: Any, summary: Summary) -> tuple[list[Any], Any]:
     return renames, node
 
 
-def _rename(renames: list[Any], expression: Any, summary: Summary) -> str | None:
-    """The name a column has in the end, or None when it is left out."""
-    identity = expression.exprId()
-    name: str | None = str(expression.name())
+def _outcomes(renames: list[Any], expression: Any, summary: Summary) -> list[Outcome]:
+    """What becomes of a column of the aggregation: nothing when it is left out.
+
+    Behind the aggregation a column may be renamed, and a window taken apart.
+    """
+    found = [(expression.exprId(), Outcome(str(expression.name())))]
     for project in reversed(renames):
-        match = None
+        kept = []
         for item in _each(project.projectList()):
             inner = item.child() if item.nodeName() == "Alias" else item
+            field = None
+            if inner.getClass().getSimpleName() == "GetStructField":
+                field, inner = str(inner.extractFieldName()), inner.child()
             if inner.getClass().getSimpleName() != "AttributeReference":
                 raise DeclarationError(
                     f"{summary.where}: {summary.name}() computes {item.sql()} after its "
                     f"aggregation. {ADVICE}"
                 )
-            if inner.exprId().equals(identity):
-                match = item
-        if match is None:
-            return None
-        identity, name = match.exprId(), str(match.name())
-    return name
+            for identity, outcome in found:
+                if inner.exprId().equals(identity):
+                    renamed = Outcome(str(item.name()), field or outcome.field)
+                    kept.append((item.exprId(), renamed))
+        found = kept
+    return [outcome for _, outcome in found]
 
 
 def _measure(
     name: str, aggregate: Any, result: DataFrame, summary: Summary
-) -> tuple[list[tuple[str, Any]], Any]:
-    """What a record adds to a measure."""
+) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+    """What a record adds to a measure: the expressions to evaluate, and the columns to store."""
     function = aggregate.aggregateFunction()
     kind = function.getClass().getSimpleName()
     kind_of = result.schema[name].dataType
-    refused = (
-        kind not in ("Sum", "Count") or aggregate.isDistinct() or aggregate.filter().isDefined()
-    )
-    if refused or kind_of.typeName() in ("double", "float"):
+    if kind not in MEASURES or aggregate.isDistinct() or aggregate.filter().isDefined():
         raise DeclarationError(
             f"{summary.where}: {summary.name}(): '{name}' is {aggregate.sql()} of type "
             f"{kind_of.simpleString()}, which is not additive. {ADVICE}"
         )
+    if name.endswith((SUM, COUNT)):
+        raise DeclarationError(
+            f"{summary.where}: {summary.name}(): '{name}' ends in '{SUM}' or '{COUNT}', as the "
+            "parts of an average do. Rename it."
+        )
+    if kind != "Count" and function.child().dataType().typeName() in ("double", "float"):
+        raise DeclarationError(_uncast(name, aggregate, summary))
+    if kind == "Average":
+        return _average(name, function, result)
     if kind == "Sum":
-        # Both sides of one type: beside an integer Spark would cut the decimals of a long one.
-        share = F.coalesce(F.col(f"`{name}`").cast(kind_of), F.lit(0).cast(kind_of))
-        return [(name, function.child())], share
+        return [(name, function.child())], {name: _zero_if_null(name, kind_of)}
     children = _each(function.children())
     parts = [(f"{name}__{i}", child) for i, child in enumerate(children)]
     present: Any = F.lit(True)
     for part, _ in parts:
         present = present & F.col(f"`{part}`").isNotNull()
-    return parts, F.when(present, 1).otherwise(0).cast("bigint")
+    return parts, {name: F.when(present, 1).otherwise(0).cast("bigint")}
+
+
+def _zero_if_null(name: str, kind: Any) -> Any:
+    # Both sides of one type: beside an integer Spark would cut the decimals of a long one.
+    return F.coalesce(F.col(f"`{name}`").cast(kind), F.lit(0).cast(kind))
+
+
+def _average(
+    name: str, function: Any, result: DataFrame
+) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+    """An average is kept as a sum and a count, which add up; readers divide."""
+    kind = str(function.child().dataType().simpleString())
+    found = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
+    # The type that Spark has for a sum of these.
+    total = f"decimal({min(38, int(found[1]) + 10)},{found[2]})" if found else "bigint"
+    column = F.col(f"`{name}`")
+    return [(name, function.child())], {
+        f"{name}{SUM}": _zero_if_null(name, total),
+        f"{name}{COUNT}": F.when(column.isNotNull(), 1).otherwise(0).cast("bigint"),
+    }
+
+
+def _uncast(name: str, aggregate: Any, summary: Summary) -> str:
+    """Why a sum or average of doubles is refused, and the line to write instead."""
+    function = aggregate.aggregateFunction()
+    child = function.child()
+    while child.getClass().getSimpleName() == "Cast" and child.dataType().typeName() == "double":
+        child = child.child()  # Spark's own, of a float or a text
+    text = child.sql().replace("`", "").replace('"', "'")
+    plain = re.fullmatch(r"\w+(?:\.\w+)?", text)
+    column = f'F.col("{text.rsplit(".", 1)[-1]}")' if plain else f'F.expr("{text}")'
+    call = {"Sum": "sum", "Average": "avg"}[function.getClass().getSimpleName()]
+    return (
+        f"{summary.where}: {summary.name}(): '{name}' is {aggregate.sql()} of type double. Doubles "
+        "are rounded, so their sums are not exact. Cast first, with the digits that you need:\n"
+        f'    F.{call}({column}.cast("decimal(18,4)")).alias("{name}")\n'
+        "or declare the field as a decimal in the schema of the source."
+    )
+
+
+def _key_part(
+    outcome: Outcome, inner: Any, result: DataFrame, summary: Summary
+) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+    """A grouping column as the key stores it: a window as its start and its end."""
+    name = outcome.name
+    if _aggregates(inner):
+        raise DeclarationError(
+            f"{summary.where}: {summary.name}(): '{name}' is {inner.sql()}, which is not "
+            f"additive. {ADVICE}"
+        )
+    column, kind = F.col(f"`{name}`"), result.schema[name].dataType
+    if outcome.field is not None:
+        return [(name, inner)], {name: column.getField(outcome.field)}
+    if isinstance(kind, StructType) and tuple(kind.names) == PARTS:
+        parts = dict(zip(parts_of(name), PARTS, strict=True))
+        if name in summary.key:
+            listed = [part for n in summary.key for part in (parts if n == name else [n])]
+            raise DeclarationError(
+                f"{summary.where}: {summary.name}() groups by the window '{name}', which becomes "
+                f"two columns. Write key={listed} and, if you give a time, time='{name}_start'."
+            )
+        return [(name, inner)], {part: column.getField(one) for part, one in parts.items()}
+    if isinstance(kind, StructType | ArrayType | MapType):
+        raise DeclarationError(
+            f"{summary.where}: {summary.name}() groups by '{name}', which is of type "
+            f"{kind.simpleString()}. A key has plain values: group by texts, numbers, dates or "
+            f"times{f', such as {name}.{kind.names[0]}' if isinstance(kind, StructType) else ''}."
+        )
+    return [(name, inner)], {name: column}
 
 
 def _check_key(summary: Summary, grouped: list[str]) -> None:

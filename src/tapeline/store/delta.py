@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,17 +14,16 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from tapeline.errors import OperationError
+from tapeline.store.delta_files import NO_HOOKS, refuse_empty_log
 from tapeline.store.document import Document, Text
 from tapeline.store.files import make_folder, sync
 
-# Housekeeping makes checkpoints and cleans the log between batches, never inside a commit.
-NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 # A handle's commits take longer with every version since it was opened: 7 ms, 50 ms after 240.
 COMMITS_PER_HANDLE = 20
 CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.parquet")
@@ -110,6 +107,10 @@ class TableWriter:
         sync(log / f"{self.table.version():020}.json")
         sync(log)
 
+    def has_files(self, staged: Sequence[StagedFile]) -> bool:
+        """Whether all of these files are still on disk."""
+        return all((self.folder / one.name).exists() for one in staged)
+
     def append(self, rows: pa.Table, batch: int, name: str, version: int | None = None) -> None:
         """Stage and add in one go, under the batch's number unless a version is given."""
         version = batch if version is None else version
@@ -166,70 +167,6 @@ class TableWriter:
         self._opened_at = self.table.version()
 
 
-File = tuple[str, int | None, int | None]
-
-
-@dataclass
-class OpenTable:
-    """A table that this process has opened for reading, as far as it has looked."""
-
-    table: DeltaTable
-    log: int  # the inode of its log: another one is another table in the same place
-    version: int
-    files: list[File]
-
-
-# Opening a table costs many times what following it does: readers of a process share handles.
-_followed: dict[Path, OpenTable] = {}
-_following = threading.Lock()
-
-
-def read_files(folder: Path) -> list[File]:
-    """The live files of a table now, with the lowest and highest batch in each, if known."""
-    with _following:
-        try:
-            log = os.stat(folder / "_delta_log").st_ino
-        except FileNotFoundError:
-            _followed.pop(folder, None)
-            return []
-        known = _followed.get(folder)
-        if known is not None and known.log == log:
-            try:
-                known.table.update_incremental()
-            except (TableNotFoundError, DeltaError, OSError):
-                known = None
-        if known is None or known.log != log:
-            try:
-                table = DeltaTable(str(folder))
-            except TableNotFoundError:
-                return []
-            known = _followed[folder] = OpenTable(table, log, -1, [])
-        if known.version != known.table.version():
-            known.files = files_of(known.table, folder)
-            known.version = known.table.version()
-        return known.files
-
-
-def files_of(table: DeltaTable, base: Path) -> list[File]:
-    adds = pa.table(table.get_add_actions(flatten=True))
-    names = adds.schema.names
-    unknown: list[int | None] = [None] * adds.num_rows
-    column = next((n for n in ("_batch", "batch", "part") if f"max.{n}" in names), "")
-    low = adds.column(f"min.{column}").to_pylist() if column else unknown
-    high = adds.column(f"max.{column}").to_pylist() if column else unknown
-    paths = [str(base / path) for path in adds.column("path").to_pylist()]
-    return sorted(zip(paths, low, high, strict=True))
-
-
-def within(files: Iterable[tuple[str, int | None, int | None]], first: int, last: int) -> list[str]:
-    """The files that may hold a batch between first and last."""
-    return [
-        path
-        for path, low, high in files
-        if (high is None or high >= first) and (low is None or low <= last)
-    ]
-
-
 def _open_or_create(folder: Path, schema: pa.Schema) -> DeltaTable:
     refuse_empty_log(folder)
     _undo_torn_compaction(folder)
@@ -252,18 +189,6 @@ def _open_or_create(folder: Path, schema: pa.Schema) -> DeltaTable:
     return DeltaTable.create(
         str(folder), DeltaSchema.from_arrow(schema), mode="ignore", configuration=configuration
     )
-
-
-def refuse_empty_log(folder: Path) -> None:
-    """Delta takes a commit of no bytes for one without changes: rows would be gone, silently."""
-    log = folder / "_delta_log"
-    for entry in sorted(log.glob("*.json"))[-2:] if log.is_dir() else []:
-        if entry.stat().st_size == 0:
-            raise OperationError(
-                f"COMMIT_EMPTY: {entry} is empty, probably after a power cut. If it is the last "
-                "file in that folder, remove it: the next start then finishes the batch, or names "
-                "what is missing."
-            )
 
 
 def _undo_torn_compaction(folder: Path) -> None:

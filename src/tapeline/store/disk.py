@@ -117,3 +117,8 @@ def hold(path: Path, what: str) -> int:
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"process {os.getpid()}\n".encode("ascii"), 0)
     return handle
+
+
+def release(handle: int) -> None:
+    """Give up a lock that `hold` took."""
+    os.close(handle)

@@ -6,22 +6,30 @@ import atexit
 import threading
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from tapeline.errors import OperationError
-from tapeline.store.delta import read_files, within
+from tapeline.store.delta_files import read_files, within
 
+# What other rooms call by our names: another library would be met here alone.
+Connection: TypeAlias = duckdb.DuckDBPyConnection
+QueryError = duckdb.Error
+NotThere = duckdb.CatalogException  # a table or view of that name
+OutOfRange = duckdb.OutOfRangeException
+ConversionFailed = duckdb.ConversionException
+Interrupted = duckdb.InterruptException
+OutOfMemory = duckdb.OutOfMemoryException
+SELECT = duckdb.StatementType.SELECT
 MEMORY_LIMIT = "2GB"
 _opening = threading.Lock()
 LAST_BATCH = 2**62
 
 
 @cache
-def _database() -> duckdb.DuckDBPyConnection:
+def _database() -> Connection:
     """The process's one in-memory database: no files, no network, UTC."""
     connection = duckdb.connect(":memory:", config={"threads": "2", "memory_limit": MEMORY_LIMIT})
     connection.execute("SET TimeZone = 'UTC'")
@@ -35,13 +43,13 @@ def _close() -> None:
     _database.cache_clear()
 
 
-def connect() -> duckdb.DuckDBPyConnection:
+def connect() -> Connection:
     """A connection of one's own: its temporary views are seen by nobody else."""
     with _opening:
         return _database().cursor()
 
 
-def enclosed() -> duckdb.DuckDBPyConnection:
+def enclosed() -> Connection:
     """A database apart, for SQL that we did not write: no files, no network, no settings.
 
     A SELECT alone is no wall: in this DuckDB its WITH may hold a COPY.
@@ -61,7 +69,7 @@ def enclosed() -> duckdb.DuckDBPyConnection:
 
 
 def register_table(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     name: str,
     folder: Path,
     batches: tuple[int, int] = (0, LAST_BATCH),
@@ -81,17 +89,17 @@ def register_table(
     return True
 
 
-def register_tape(connection: duckdb.DuckDBPyConnection, name: str, folder: Path) -> bool:
+def register_tape(connection: Connection, name: str, folder: Path) -> bool:
     """A tape, whose older files may lack columns that its newer ones have."""
     return register_table(connection, name, folder, by_name=True)
 
 
-def view_files(
-    connection: duckdb.DuckDBPyConnection, name: str, files: list[str], by_name: bool = False
-) -> None:
+def view_files(connection: Connection, name: str, files: list[str], by_name: bool = False) -> None:
     """A temporary view over Parquet files, which an enclosed database gets from Arrow's reader."""
     (reaches,) = connection.execute("select current_setting('enable_external_access')").fetchall()
     if not reaches[0]:
+        import pyarrow.dataset as ds  # takes pandas along, which most commands never need
+
         connection.register(name, ds.dataset(files, format="parquet"))
         return
     listed = ", ".join("'" + file.replace("'", "''") + "'" for file in files)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 _callers_umask: list[int] = []  # what it was before `keep_private`
@@ -45,6 +48,18 @@ def open_lock(path: Path) -> int:
     return handle
 
 
+def create_private(path: Path, text: str) -> None:
+    """Write a new file that only this user can read. Raises FileExistsError."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
+    with open(handle, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def is_private(path: Path) -> bool:
+    """Whether only this user can read or write a file."""
+    return not path.stat().st_mode & 0o077
+
+
 def keep_private() -> None:
     """From now on this process, and those it starts, make files for this user alone."""
     before = os.umask(0o077)
@@ -82,3 +97,93 @@ def replace_file(path: Path, content: bytes, shared: bool = False, lasting: bool
     """Put a small file in its place, as `replacing` does."""
     with replacing(path, shared, lasting) as partial:
         partial.write_bytes(content)
+
+
+def replace_json(path: Path, value: Any) -> None:
+    """Put a small JSON file in its place, to stay."""
+    replace_file(path, json.dumps(value).encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file that nobody else knows yet, such as one that `replacing` gave."""
+    path.write_bytes(content)
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's content. Raises FileNotFoundError and other OSErrors."""
+    return path.read_bytes()
+
+
+def read_text(path: Path) -> str:
+    """A file's content, which is UTF-8. Raises OSError, or ValueError if it is not."""
+    return path.read_text(encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds. Raises OSError, or ValueError if it is not JSON."""
+    return json.loads(path.read_bytes())
+
+
+def remove(path: Path) -> None:
+    """Remove a file that may be missing."""
+    path.unlink(missing_ok=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder with all that is in it, as far as possible."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def empty_folder(path: Path) -> None:
+    """Remove what is in a folder, as far as possible."""
+    for inner in path.iterdir() if path.exists() else ():
+        if inner.is_dir():
+            remove_folder(inner)
+        else:
+            remove(inner)
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder is missing, or has nothing in it."""
+    return not folder.exists() or not any(folder.iterdir())
+
+
+def files_named(folder: Path, pattern: str) -> list[Path]:
+    """The files of a folder whose names match, in order."""
+    return sorted(folder.glob(pattern))
+
+
+def is_folder(path: Path) -> bool:
+    return path.is_dir()
+
+
+def first_line(path: Path) -> bytes:
+    """The first line of a file, with its end."""
+    with path.open("rb") as file:
+        return file.readline()
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a file or folder of this name."""
+    return path.exists()
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """When a file was last changed, in nanoseconds, and its size. Raises OSError."""
+    facts = path.stat()
+    return facts.st_mtime_ns, facts.st_size
+
+
+def each_file(folder: Path, see: Callable[[Path, int], None]) -> None:
+    """Every file below a folder, with its size; a file of two names counts once."""
+    seen: set[tuple[int, int]] = set()
+    for place, _, names in os.walk(folder):
+        for name in names:
+            path = Path(place, name)
+            try:
+                facts = path.lstat()
+            except FileNotFoundError:
+                continue  # housekeeping was quicker
+            if (facts.st_dev, facts.st_ino) not in seen:
+                seen.add((facts.st_dev, facts.st_ino))
+                see(path, facts.st_size)

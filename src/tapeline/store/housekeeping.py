@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from tapeline.declare.duration import parse_duration
 from tapeline.settings import HousekeepingSettings
-from tapeline.store.delta import NO_HOOKS, TableWriter
+from tapeline.store.delta import TableWriter
+from tapeline.store.delta_files import NO_HOOKS
 
 # Small files grow to this part of the target, and are then joined by about as many.
 TIERS = 16

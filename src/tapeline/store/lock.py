@@ -12,6 +12,8 @@ import json
 import os
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,14 @@ class WriterLock:
         self._file.close()
 
 
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Wait for a lock that many processes take in turn, each for a moment."""
+    with os.fdopen(open_lock(path), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def holder(home: Path) -> dict[str, Any] | None:
     """Who writes a pipeline's books now; None when nobody does."""
     try:
@@ -102,3 +112,18 @@ def _said(text: str) -> dict[str, Any]:
     except ValueError:
         return {}  # it is just being written
     return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is a process of this number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        # One that nobody has waited for is dead all the same.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return True  # this system does not say

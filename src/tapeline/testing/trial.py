@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tapeline.books.audit import Check
     from tapeline.books.pieces import PiecePart
     from tapeline.flow.flow import Flow, Published
+    from tapeline.flow.steps import Compile
+    from tapeline.plan import Plan
 
 Record = Mapping[str, Any] | str | bytes
 SOMEBODY = "a test"
@@ -47,11 +49,14 @@ class Trial:
         project: Path | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         like: Trial | None = None,
+        compile_steps: Compile | None = None,
     ) -> None:
-        """`like` is an earlier trial of the same pipeline and references: its steps are reused."""
+        """`like` is an earlier trial of the same pipeline and references: its steps are reused.
+
+        `compile_steps` makes the steps by something else than Spark.
+        """
         from tapeline.books.tape import Tape
         from tapeline.flow.flow import Flow
-        from tapeline.spark.compile import compiler
 
         self.settings = Settings(project=project or root, root=root / "books")
         self.plan = resolve(pipeline)
@@ -60,7 +65,7 @@ class Trial:
         self._layout = Layout(home)
         self.tapes = {name: Tape(self._layout, name, clock) for name in pipeline.sources}
         steps = like.flow.steps if like else None
-        make = compiler(spark(), self.plan, self.settings)
+        make = compile_steps or _by_spark(self.plan, self.settings)
         self.flow: Flow = Flow(make, self.plan, self.settings, self.tapes, clock, steps)
         self.books = Books(self.plan, home)
 
@@ -148,6 +153,12 @@ class Trial:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _by_spark(plan: Plan, settings: Settings) -> Compile:
+    from tapeline.spark.compile import compiler
+
+    return compiler(spark(), plan, settings)
 
 
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:

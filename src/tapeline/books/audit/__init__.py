@@ -18,6 +18,7 @@ from tapeline.books.audit.scan import AuditScan
 from tapeline.books.audit.tapes import check_tape
 from tapeline.books.commits import CommitRow, read_commits
 from tapeline.store.duckdb import connect
+from tapeline.store.files import read_json, replace_file
 
 __all__ = ["Check", "audit"]
 
@@ -40,14 +41,14 @@ def audit(books: Books, full: bool = False) -> list[Check]:
             checks += check_journal(look, summary)
     if decided and all(check.balances for check in checks):
         mark = {"batch": decided[-1].batch, "hash": decided[-1].hash}
-        books.layout.audited.write_text(json.dumps(mark))
+        replace_file(books.layout.audited, json.dumps(mark).encode(), lasting=False)
     return checks
 
 
 def _audited(books: Books) -> int:
     """The batch through which the books were found to balance; the note is disposable."""
     try:
-        mark = json.loads(books.layout.audited.read_text())
+        mark = read_json(books.layout.audited)
         batch, link = int(mark["batch"]), str(mark["hash"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0

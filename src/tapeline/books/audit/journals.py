@@ -10,8 +10,9 @@ from tapeline.books.audit.checks import Check, compared, equal
 from tapeline.books.audit.scan import AuditScan
 from tapeline.books.commits import read_commits
 from tapeline.books.fold import kinds_of
+from tapeline.books.table_id import TableId
 from tapeline.declare import Summary
-from tapeline.store.delta import read_files
+from tapeline.store.delta_files import read_files
 from tapeline.store.duckdb import quoted, register_table, view_files
 
 
@@ -28,8 +29,8 @@ def check_journal(look: AuditScan, summary: Summary) -> Iterator[Check]:
     yield from _entries(look, summary, journal, links)
     for measure, kind in measures.items():
         yield from _money(look, name, (measure, kind), (journal, links))
-    yield look.proved(journal, f"gold/{name}", f"{name}'s journal")
-    yield look.proved(links, f"gold/{name}_links", f"{name}'s links")
+    yield look.proved(journal, TableId.journal(name), f"{name}'s journal")
+    yield look.proved(links, TableId.links(name), f"{name}'s links")
     yield from _balances(look, summary, measures)
 
 

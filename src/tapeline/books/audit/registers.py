@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from tapeline.books.audit.checks import Check, compared, equal
 from tapeline.books.audit.scan import AuditScan
-from tapeline.books.places import has_rows
+from tapeline.books.position import has_rows
+from tapeline.books.table_id import TableId
 from tapeline.declare import Table
 from tapeline.store.duckdb import register_table
 
@@ -31,7 +32,7 @@ def check_register(look: AuditScan, table: Table) -> Iterator[Check]:
     }
     differs = next((b for b in said if said[b] != found.get(b, {})), None)
     yield equal(f"{table.name}: each verdict = its commits rows", differs)
-    yield look.proved(name, f"silver/{table.name}", table.name)
+    yield look.proved(name, TableId.register(table.name), table.name)
 
 
 def _split(look: AuditScan, table: Table, view: str, verdicts: dict[int, int]) -> Iterator[Check]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -13,6 +12,8 @@ from tapeline.books import Books, exact
 from tapeline.books.audit.checks import Check, equal
 from tapeline.books.commit import Commit, Counts
 from tapeline.books.row_hash import hash_of
+from tapeline.books.table_id import TableId
+from tapeline.store.duckdb import Connection, NotThere
 
 ROWS_AT_ONCE = 500_000
 
@@ -22,7 +23,7 @@ class AuditScan:
 
     def __init__(
         self,
-        connection: duckdb.DuckDBPyConnection,
+        connection: Connection,
         books: Books,
         commits: dict[int, Commit],
         since: int,
@@ -44,7 +45,7 @@ class AuditScan:
             rows = self.connection.execute(
                 f"select _batch, {aggregate} from {view} where {self.within} group by _batch"
             ).fetchall()
-        except duckdb.CatalogException:
+        except NotThere:
             return {}  # the table is gone, which another check says
         return {batch: total or 0 for batch, total in rows}
 
@@ -73,12 +74,12 @@ class AuditScan:
         if wrote:
             yield Check(f"{name}: its {what} are there", "there", "missing", wrote[0])
 
-    def proved(self, view: str, table: str, words: str) -> Check:
+    def proved(self, view: str, table: TableId, words: str) -> Check:
         """Rows and their hash, as the staged files of the commits rows said."""
         said: dict[int, str] = {}
         for batch, commit in self.commits.items():
             for file in commit.files:
-                if file.table == table:
+                if file.table == table.path:
                     said[batch] = file.hash
         counts = self.sums(view, "count(*)")
         wrong = (

@@ -3,13 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
-import duckdb
-import pyarrow as pa
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from tapeline.books import Books
 from tapeline.books.commits import read_commits
@@ -17,37 +10,19 @@ from tapeline.declare import Summary
 from tapeline.errors import OperationError
 from tapeline.operate.doctor.finding import Finding
 from tapeline.plan.graph import view_inputs
-from tapeline.store.delta import refuse_empty_log
-from tapeline.store.duckdb import connect, newest_batch, quoted
+from tapeline.store.delta_files import LogError, damage, tables_below
+from tapeline.store.duckdb import QueryError, connect, newest_batch, quoted
 
 
 def tables(books: Books) -> Iterator[Finding]:
     home = books.layout.home
-    folders = sorted(log.parent for log in home.rglob("_delta_log")) if home.exists() else []
-    wrong = [(folder, words) for folder in folders if (words := _damage(folder))]
+    folders = tables_below(home)
+    wrong = [(folder, words) for folder in folders if (words := damage(folder))]
     for folder, words in wrong:
         yield Finding(f"table {folder.relative_to(home)}", "error", words,
                       "See 'What to do on each error' in docs/operate.md.")  # fmt: skip
     if folders and not wrong:
         yield Finding("tables", "ok", f"{len(folders)} tables: all logs and files are complete")
-
-
-def _damage(folder: Path) -> str:
-    """What is wrong with a table's log or files, from the log alone."""
-    try:
-        refuse_empty_log(folder)
-        adds: Any = pa.table(DeltaTable(str(folder)).get_add_actions(flatten=True))
-    except OperationError as error:
-        return str(error)
-    except (DeltaError, OSError) as error:
-        return f"its Delta log cannot be read: {error}"
-    for name, size in zip(adds["path"].to_pylist(), adds["size_bytes"].to_pylist(), strict=True):
-        path = folder / name
-        if not path.exists():
-            return f"file {name} is missing"
-        if path.stat().st_size != size:
-            return f"file {name} has {path.stat().st_size:,} bytes, not {size:,}"
-    return ""
 
 
 def positions(books: Books) -> Iterator[Finding]:
@@ -75,7 +50,7 @@ def numbers(books: Books) -> Iterator[Finding]:
     for summary in books.plan.summaries:
         try:
             words = _outgrown(books, summary)
-        except (OperationError, DeltaError, duckdb.Error, OSError):
+        except (OperationError, LogError, QueryError, OSError):
             continue  # a table that cannot be read is a finding of its own
         if words:
             readers = [v.name for v in books.plan.views

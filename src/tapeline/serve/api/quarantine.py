@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tapeline.books import Books
 from tapeline.books.lineage import origins_at
 from tapeline.books.operator import DISMISS, REDRIVE
-from tapeline.books.places import parse_place
+from tapeline.books.position import parse_position
 from tapeline.books.quarantine import Actor, QuarantineFilter, decide, quarantined, show
 from tapeline.books.reason_kinds import grouped, kind_of, kind_of_record
 from tapeline.errors import OperationError
@@ -159,7 +159,7 @@ def _is_of(books: Books, row: dict[str, Any], kind: str) -> bool:
 
 def _with_origins(books: Books, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Records with their kind, and their file and line, or topic, partition and offset."""
-    places = [parse_place(row["position"]) for row in rows]
+    places = [parse_position(row["position"]) for row in rows]
     origins = origins_at(books, [place.whole for place in places])
     found = []
     for row, place in zip(rows, places, strict=True):

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import duckdb
 import pyarrow as pa
 
 from tapeline.books.schemas import POSITION
 from tapeline.errors import QuestionError
+from tapeline.store.duckdb import Connection
 
 WHOLE = -1  # the row of a record that was not taken apart
 # A position in tables whose records are rows of messages, and in all behind them.
@@ -18,7 +18,7 @@ ROW_POSITION = pa.struct([*POSITION, pa.field("row", pa.int32())])
 TEXT = re.compile(r"([a-z][a-z0-9_]*):(\d+):(\d+)(?::(\d+))?")
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """The position of a record."""
 
     source: str
@@ -27,9 +27,9 @@ class Place(NamedTuple):
     row: int = WHOLE
 
     @property
-    def whole(self) -> Place:
+    def whole(self) -> Position:
         """The record on the tape."""
-        return Place(self.source, self.part, self.at)
+        return Position(self.source, self.part, self.at)
 
     @property
     def text(self) -> str:
@@ -38,19 +38,21 @@ class Place(NamedTuple):
         return f"{self.source}:{self.part}:{self.at}{row}"
 
 
-def place_of(position: Mapping[str, Any]) -> Place:
-    """The place that a stored position names."""
-    return Place(position["source"], position["part"], position["at"], position.get("row", WHOLE))
+def position_of(position: Mapping[str, Any]) -> Position:
+    """A stored position as a value."""
+    return Position(
+        position["source"], position["part"], position["at"], position.get("row", WHOLE)
+    )
 
 
-def parse_place(text: str) -> Place:
-    """The place that a text names."""
+def parse_position(text: str) -> Position:
+    """The position that a text names."""
     match = TEXT.fullmatch(text)
     if not match:
         raise QuestionError(
             f"'{text}' is not a position. Write a position such as raw_trades:12:345."
         )
-    return Place(match[1], int(match[2]), int(match[3]), int(match[4] or WHOLE))
+    return Position(match[1], int(match[2]), int(match[3]), int(match[4] or WHOLE))
 
 
 def placed(
@@ -66,7 +68,7 @@ def row_column(position: pa.StructType | bool) -> str:
     return "struct_extract(_position, 'row')" if by_row else str(WHOLE)
 
 
-def has_rows(connection: duckdb.DuckDBPyConnection, view: str) -> bool:
+def has_rows(connection: Connection, view: str) -> bool:
     """Whether the positions of a table name rows."""
     found = connection.execute(
         f"select column_type from (describe {view}) where column_name = '_position'"
