@@ -113,11 +113,11 @@ def test_a_failure_is_named_and_the_source_is_opened_again(tmp_path: Path) -> No
 
 
 def test_a_record_beyond_the_limit_is_cut_and_says_so(tmp_path: Path) -> None:
-    tape, intake = opened(tmp_path, Numbers(), record_bytes=8, bytes_per_piece=16)
+    tape, intake = opened(tmp_path, Numbers(), record_bytes=7, bytes_per_piece=16)
     intake.take()
     rows = tape.read(tape.since(0)).to_pylist()
-    assert [row["raw"] for row in rows] == [record[:8] for record in RECORDS[:7]]
-    assert all("longer than the limit" in row["fault"] for row in rows[:7])
+    assert [row["raw"] for row in rows] == [record[:7] for record in RECORDS[:7]]
+    assert all("longer than the limit" in row["fault"] for row in rows)
 
 
 def test_what_is_no_source_is_refused() -> None:

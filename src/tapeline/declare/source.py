@@ -30,9 +30,7 @@ class Source(Protocol):
     acknowledgement was lost come again, and a table with a key counts them once.
     """
 
-    @property
-    def path(self) -> str:
-        """What a plan and the status show: never a password."""
+    path: str  # what a plan and the status show: never a password
 
     def open(self, position: str) -> None:
         """Connect. `position` is that of the last records on the tape; "" before the first."""
