@@ -224,11 +224,6 @@ class Flow:
         return self.backlog.records + self.acts_waiting
 
     @property
-    def is_busy(self) -> bool:
-        """Whether a batch is being computed or written."""
-        return self._busy.locked()
-
-    @property
     def acts_waiting(self) -> int:
         """Acts of operators that the flow has not taken."""
         return self.operator.last() - self._last.acted

@@ -43,6 +43,7 @@ class IntakeLoop:
         self._supervisor = supervisor
         self._status = status
         self.failure: BaseException | None = None
+        self.flow_works = False  # set by whoever runs the flow, while it advances
         self.arrived = threading.Event()  # something came on a tape, or the loop has ended
         self._new: deque[tuple[str, TapeBatch]] = deque()
         for name, tape in flow.tapes.items():
@@ -122,7 +123,7 @@ class IntakeLoop:
         """
         new = sum(len(batch.pieces) for source, batch in list(self._new) if source == name)
         ahead = new + self._flow.backlog.pieces(name)
-        return self._flow.is_busy and ahead >= self._settings.intake.pieces_ahead
+        return self.flow_works and ahead >= self._settings.intake.pieces_ahead
 
     def take_all(self, stop: threading.Event) -> None:
         """Take everything there is, once. An error is kept as `failure`."""

@@ -63,7 +63,7 @@ class OwnIntake(SourceIntake):
                 self._close()
                 raise OperationError(
                     f"SOURCE_DOWN: {self._source.path}: {type(error).__name__}: {error}. Tapeline "
-                    "opens it again and goes on after what is on the tape."
+                    "opens it again and continues after what is on the tape."
                 ) from error
             self.rounds += 1
             return self._tape.last_piece - before

@@ -206,6 +206,13 @@ class Runner:
             self._say()
 
     def _advance(self) -> list[Published]:
+        self.taking.flow_works = True
+        try:
+            return self._batches()
+        finally:
+            self.taking.flow_works = False
+
+    def _batches(self) -> list[Published]:
         done: list[Published] = []
         while self.flow.waiting and not self._stop.is_set():
             published = self.flow.advance(limit=1)
