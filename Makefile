@@ -42,7 +42,7 @@ format: setup ## Let ruff format and repair what it can
 
 check: lint test ## Lint and test
 
-screenshots: setup ## Make the pictures of the documentation anew
+screenshots: setup ## Make new pictures for the documentation
 	@$(PYTHON) -m pytest tests/browser -q -k "screenshots or other_pages"
 	@mkdir -p docs/images && cp .screenshots/trade_summary-*.png .screenshots/balance.png docs/images/
 
@@ -88,7 +88,7 @@ lock-orchestrators: setup ## Compile the locks of the examples' orchestrators; U
 lock-peers: setup ## Compile the locks of the benchmarks' peers
 	$(call compile,benchmarks/peers,flink pathway,lock-peers)
 
-lock-jars: setup ## Fetch the jars of ivy.xml anew and write jars.sha256
+lock-jars: setup ## Download the jars of ivy.xml again and write jars.sha256
 	@bash scripts/setup.sh --pin-jars
 
 clean: ## Remove all that was made, .venv and .jars included

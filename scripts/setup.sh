@@ -138,7 +138,7 @@ from_lock() {    # the lines of the lock that pin the named packages, hashes inc
 
 install_packages() {
     local build_tools
-    # a venv that was moved or made by another Python is made anew
+    # a venv that was moved or made by another Python is made again
     if [[ -e .venv ]] && ! { [[ -f "$stamps/root" ]] && [[ "$(<"$stamps/root")" == "$root" ]] &&
         "$venv_python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }; then
         rm -rf .venv

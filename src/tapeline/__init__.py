@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     )
     from tapeline.errors import DeclarationError, OperationError, TapelineError
     from tapeline.formats.csv import Csv
+    from tapeline.formats.json import Json
     from tapeline.formats.records import Records
+    from tapeline.formats.text import Text
     from tapeline.settings import option
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "Foreach",
     "Format",
     "HttpPull",
+    "Json",
     "Kafka",
     "Memory",
     "OperationError",
@@ -64,6 +67,7 @@ __all__ = [
     "Source",
     "Stream",
     "TapelineError",
+    "Text",
     "expect",
     "expect_or_drop",
     "expect_or_fail",
@@ -72,7 +76,10 @@ __all__ = [
 ]
 
 # Imported when first asked for: a command such as `tapeline --help` needs none of them.
-_ROOMS = ("connect", "declare", "errors", "formats.csv", "formats.records", "settings")
+_ROOMS = (
+    "connect", "declare", "errors", "formats.csv", "formats.json", "formats.records",
+    "formats.text", "settings",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

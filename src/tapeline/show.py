@@ -130,7 +130,7 @@ def readable(value: Any) -> str:
 
 
 def _short(value: Decimal) -> Decimal:
-    """Without zeros behind the second decimal."""
+    """Trailing zeros after the second decimal removed."""
     from tapeline.books.exact import EXACT
 
     if value.as_tuple().exponent == 0:

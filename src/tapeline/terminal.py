@@ -100,7 +100,7 @@ def moment(value: datetime) -> str:
 
 
 def as_words(fact: Any) -> str:
-    """A fact of a status, for people: its parts apart by commas, those with parts on lines."""
+    """A value of a status as text: parts with commas between them, nested parts on own lines."""
     if isinstance(fact, dict):
         said = {name: part for name, part in fact.items() if part not in (None, {}, [])}
         deep = {name: part for name, part in said.items() if isinstance(part, dict)}

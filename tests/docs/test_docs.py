@@ -97,7 +97,7 @@ def test_every_other_variable_is_documented() -> None:
 
 def test_every_spark_setting_has_its_reason() -> None:
     text = section(OPERATE, "## What each Spark setting is for")
-    said = dict(re.findall(r"^\| `([\w.]+)` \| `([^`]+)` \| \S", text, re.MULTILINE))
+    said = dict(re.findall(r"^\| `([\w.-]+)` \| `([^`]+)` \| \S", text, re.MULTILINE))
     assert said.keys() == TUNING.keys()
     assert [key for key, value in said.items() if not TUNING[key].endswith(value)] == []
 

@@ -44,6 +44,7 @@ def reader(address: str, password_in_clear: str = "no") -> None:
         "host=127.0.0.1,db.example user=reader",
         "host=localhost hostaddr=192.0.2.1",
         "hostaddr=2001:db8::1",
+        "host=db.example,localhost hostaddr=,127.0.0.1",
         "service=office",
     ],
 )

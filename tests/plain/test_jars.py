@@ -6,7 +6,9 @@ import shutil
 import tomllib
 from pathlib import Path
 
+import pyspark
 import pytest
+from pyspark.find_spark_home import _find_spark_home
 
 from tapeline import java
 from tapeline.broker import process
@@ -57,6 +59,22 @@ def test_the_current_folder_is_not_asked_for_jars(
     (tmp_path / ".jars").mkdir()
     monkeypatch.chdir(tmp_path)
     assert jars_folder() != tmp_path / ".jars"
+
+
+def test_no_spark_beside_the_current_folder_is_started(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark looks for ../bin/spark-submit and ../jars first, unless it is told where Spark is."""
+    monkeypatch.setenv("SPARK_HOME", "")
+    monkeypatch.delenv("SPARK_HOME")
+    for foreign in ("bin", "jars", "here"):
+        (tmp_path / "other" / foreign).mkdir(parents=True)
+    (tmp_path / "other" / "bin" / "spark-submit").write_text("of somebody else")
+    monkeypatch.chdir(tmp_path / "other" / "here")
+    assert _find_spark_home() == str(tmp_path / "other")
+    with pytest.raises(AssertionError, match="Spark was started"):  # by `no_jvm`
+        build_session(Settings())
+    assert _find_spark_home() == str(Path(pyspark.__file__).parent)
 
 
 @pytest.mark.parametrize("prefix", [BARE_FILE_SYSTEM, *CONNECTORS["avro"], *CONNECTORS["kafka"]])

@@ -5,6 +5,8 @@ The books are real, but for Spark: shares are posted, staged, decided and publis
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +48,7 @@ from tapeline.serve.requests import ReadRequest, ask
 from tapeline.settings import Settings
 from tapeline.show import as_csv, as_json, as_table, plain
 from tapeline.store.duckdb import connect
+from tapeline.terminal import Terminal
 from tests.support.large_numbers import KINDS, limit_of, links_of, near_limits, post, value_of
 
 START = datetime(2026, 11, 13, tzinfo=UTC)
@@ -193,8 +197,8 @@ def test_every_reader_shows_every_digit(
         assert dict(zip(*(read[c].to_pylist() for c in "km"), strict=True)) == large.expected
         written = {row["k"]: money(row["m"]) for row in json.loads(as_json(read))}
         assert written == large.expected
-        as_table(read)
-        assert as_csv(read).count("\n") == len(large.expected) + 1
+        check_words(large, read)
+        check_commits(large, batches)
         answered = ask(large.books, ReadRequest("totals")).rows.to_pylist()
         assert {row["k"]: row["m"] for row in answered} == large.expected
         assert not any(name.startswith("_exact") for row in answered for name in row)
@@ -205,6 +209,32 @@ def test_every_reader_shows_every_digit(
         found = list(numbers(large.books))
         assert len(found) == bool(large.outgrown)
         assert all(one.state == "warning" and one.remedy for one in found)
+
+
+def check_words(large: Ledgered, read: pa.Table) -> None:
+    """CSV, and a table of the terminal, have every digit."""
+    cells = {row["k"]: row["m"] for row in csv.DictReader(io.StringIO(as_csv(read)))}
+    assert {key: Decimal(cell) for key, cell in cells.items()} == large.expected
+    assert not any("E" in cell for cell in cells.values())
+    shown = io.StringIO()
+    Terminal(file=shown, width=300).print(as_table(read))
+    lines = [line.replace(",", "").split("│")[1:3] for line in shown.getvalue().splitlines()]
+    found = {cells[0].strip(): Decimal(cells[1].strip()) for cells in lines if len(cells) == 2}
+    assert found == large.expected
+
+
+def check_commits(large: Ledgered, batches: list[list[Share]]) -> None:
+    """Every batch says its own total, and that of all batches so far, which status shows."""
+    commits, units = commits_of(large), 0
+    for number, shares in enumerate(batches, 1):
+        own = sum(sign * one for _, sign, one in shares)
+        units += own
+        for counts, expected in ((commits[number].tables, own), (commits[number].totals, units)):
+            said = (counts["totals"].measures or {})["m"]
+            assert Decimal(said) == value_of(expected, large.kind)
+            assert "E" not in said
+    status = {name: one.as_dict() for name, one in large.books.cut().commit.totals.items()}
+    assert Decimal(plain(status)["totals"]["measures"]["m"]) == value_of(units, large.kind)
 
 
 def check_sql(large: Ledgered) -> None:
@@ -246,13 +276,23 @@ def check_sink(large: Ledgered, batches: list[list[Share]]) -> None:
         noted = PositionFile(folder / "place")
         destination.open(SinkContext("large", "sent", Settings(), noted, lambda place: None))
         destination.send(outgoing)
-    for path in sorted((large.home / "sent" / "parquet").glob("*.parquet")):
+    for path in sorted((large.home / "sent").glob("*/*-*")):
         batch = int(path.stem.split("-")[1])
         sent = next(one.rows for one in outgoing if one.position.batch == batch)
-        stored = pq.read_table(path).to_pylist()
-        assert [row["_new"] and row["_new"]["m"] for row in stored] == [
-            row["_new"] and row["_new"]["m"] for row in sent
-        ]
+        assert measures_in(path) == [row["_new"] and row["_new"]["m"] for row in sent]
+
+
+def measures_in(path: Path) -> list[Any]:
+    """The number that each row of a sink's file says, exactly."""
+    if path.suffix == ".parquet":
+        return [row["_new"] and row["_new"]["m"] for row in pq.read_table(path).to_pylist()]
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        rows = [json.loads(line, parse_float=pytest.fail)["_new"] for line in text.splitlines()]
+    else:
+        cells = [row["_new"] for row in csv.DictReader(io.StringIO(text))]
+        rows = [json.loads(cell, parse_float=pytest.fail) if cell else None for cell in cells]
+    return [row and money(row["m"]) for row in rows]
 
 
 def check_audit(large: Ledgered) -> None:

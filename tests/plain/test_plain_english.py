@@ -52,6 +52,20 @@ NOT_IN_MESSAGES = NOT_IN_DOCS | {
     r"\bdoes not run\b": "is not running",
     r"\bnobody\b": "no user, no process",
 }
+# Docstrings and comments are read by colleagues: what sounds like an old book goes from there, too.
+NOT_IN_CODE = {
+    r"\banew\b(?!['\"])": "again, new",  # the name of an event keeps it
+    r"\bunsaid\b": "default: ...",
+    r"\bmeanwhile\b": "since then, during ...",
+    r"\bby itself\b": "automatically, alone",
+    r"\bwork(s|ed|ing)? off\b": "process",
+    r"\bapart by\b": "separated by",
+    r"\bg(ives|iven) back\b": "returns",
+    r"\bthat which\b": "what",
+    r"\bsteps? behind\b": "downstream",
+}
+# These modules are being rewritten; what remains of them is read afterwards.
+REWRITTEN = ("intake/", "books/tape.py", "operate/runner.py", "spark/ingest.py", "spark/queries.py")
 # Pages to read. Those that are not here yet still have old texts: add them when they are rewritten.
 DOCUMENTS = [
     "README.md",
@@ -143,6 +157,16 @@ def test_messages_are_plain() -> None:
     texts = list(messages())
     assert len(texts) > 500
     hits = [(where, hit) for where, text in texts for hit in found(text, NOT_IN_MESSAGES)]
+    assert hits == []
+
+
+def test_docstrings_and_comments_are_plain() -> None:
+    hits = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        if not name.startswith(REWRITTEN):
+            lines = path.read_text(encoding="utf-8").splitlines()
+            hits += [(name, hit) for line in lines for hit in found(line, NOT_IN_CODE)]
     assert hits == []
 
 

@@ -30,6 +30,8 @@ from tapeline.store.disk import hold
 from tapeline.store.files import make_folder, make_shared_folder, replace_file
 from tapeline.store.lock import WriterLock
 
+# Two groups to which this user may give a folder, if there are two.
+GROUPS = [0, 1] if os.geteuid() == 0 else sorted({os.getegid(), *os.getgroups()})
 NOON = datetime(2026, 11, 13, 12, tzinfo=UTC)
 
 
@@ -115,6 +117,13 @@ def test_the_doctor_finds_books_that_others_can_read(public: Path) -> None:
         assert found.remedy.endswith(f"chmod 700 '{home}'")
     home.chmod(0o700)
     assert [found.state for found in _privacy(home)] == ["ok"]
+    # Where the folder above is of another group, the group passes it as all others do.
+    home.chmod(0o750)
+    os.chown(public, -1, GROUPS[0])
+    os.chown(home, -1, GROUPS[-1])
+    public.chmod(0o701)
+    found = [one.state for one in _privacy(home)]
+    assert found == ["ok" if GROUPS[0] == GROUPS[-1] else "warning"]
     home.chmod(0o755)
     public.chmod(0o700)  # nobody comes that far
     assert [found.state for found in _privacy(home)] == ["ok"]

@@ -28,6 +28,7 @@ SCHEMA = pa.schema(
         ("day", pa.date32()),
         ("moment", pa.timestamp("us", "UTC")),
         ("_reasons", pa.list_(pa.string())),
+        ("map", pa.map_(pa.string(), pa.decimal128(12, 2))),
         ("_position", PLACE),
     ]
 )
@@ -44,6 +45,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "day": st.dates(date(1970, 1, 1), date(2200, 1, 1)),
     "moment": st.integers(0, 2**52).map(lambda n: EPOCH + timedelta(microseconds=n)),
     "_reasons": st.lists(TEXT, max_size=3),
+    "map": st.dictionaries(
+        TEXT, st.none() | st.decimals(-(10**9), 10**9, places=2), max_size=3
+    ).map(lambda found: list(found.items())),
 }
 PLACES = st.fixed_dictionaries(
     {"source": st.sampled_from("ab"), "part": st.integers(0, 3), "at": st.integers(0, 3)}

@@ -51,6 +51,7 @@ def test_spark_asks_for_a_secret_by_default() -> None:
         ("spark.jars.packages", "a:b:1", "load unverified code"),
         ("spark.driver.extraClassPath", "evil.jar", "comes from the jars of jars.sha256"),
         ("spark.sql.catalog.own", "a.b.C", "load unverified code"),
+        ("spark.driver.extraLibraryPath", "/tmp", "load unverified code"),
         ("spark.ssl.keyStorePassword", "word", "contains a secret.*env:"),
         ("spark.authenticate.secret", "word", "contains a secret.*env:"),
         ("spark.authenticate.secret", "env:NOT_THERE", "NOT_THERE.*is not set"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,31 @@ from tapeline.errors import QuestionError
 from tapeline.show import readable
 from tapeline.store.duckdb import rows_of
 from tapeline.words import counted
+
+SOURCES = Path(__file__).parents[2] / "src" / "tapeline"
+PLURAL = re.compile(
+    r" (of (its|the) )?(batches|records|rows|files|messages|entries|tables|columns|lines|partitions"
+    r"|deliveries|pieces|kills|alerts)\b"
+)
+# A limit of ours, far above one; an error of ours; records per second.
+NEVER_ONE = {
+    "META_ENTRIES", "MAX_PARTITIONS", "self._limits.file_rows", "records", "rows", "signs",
+    "state.records_per_second or 0", "written.name", "self._quoted(time)",
+}  # fmt: skip
+
+
+def test_no_message_has_a_number_before_a_word_that_may_be_wrong_for_it() -> None:
+    """`counted` says "1 batch"; a number beside a plural would say "1 batches"."""
+    found = set()
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                for value, text in pairwise(node.values):
+                    if isinstance(value, ast.FormattedValue) and isinstance(text, ast.Constant):
+                        said = ast.unparse(value.value)
+                        if PLURAL.match(str(text.value)) and said not in NEVER_ONE:
+                            found.add((path.name, said, str(text.value)[:30]))
+    assert found == set()
 
 
 def test_a_number_and_its_word_agree() -> None:

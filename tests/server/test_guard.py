@@ -102,6 +102,13 @@ def test_a_browser_gives_the_token_once_and_gets_a_session(guarded: tuple[str, s
     assert foreign.status_code == 403
 
 
+@pytest.mark.parametrize("origin", ["null", "http://[", "https://evil.example", "http://"])
+def test_a_page_elsewhere_logs_nobody_in(guarded: tuple[str, str], origin: str) -> None:
+    address, token = guarded
+    answer = httpx.post(f"{address}/login", data={"token": token}, headers={"origin": origin})
+    assert answer.status_code == 403
+
+
 def test_acts_from_the_page_are_recorded_and_need_the_token(
     fresh: Brokerage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,31 @@ def test_numbers_come_through_exactly(trial: Trial) -> None:
     assert [row["amount"] for row in rows] == [Decimal(text) for text in expected]
 
 
+def test_numbers_without_quotes_come_through_exactly(tmp_path: Path) -> None:
+    """Spark would make doubles of them: 17 digits, and an exponent from ten million on."""
+    found = Pipeline("unquoted")
+    found.source("raw", Files("landing/", schema="id string, money decimal(38,16), name string"))
+
+    @found.table(key="id")
+    def rows(raw: Stream) -> DataFrame:
+        return raw
+
+    trial = Trial(found, tmp_path)
+    numbers = ["1234567890123456789012.1234567890123456", "100000000.12", "0.00001", "1.5e3",
+               "-0.1234567890123456", "9007199254740993.5", "12.5", "-7", "1e-999999999",
+               "0.12345678901234567"]  # fmt: skip
+    lines = [f'{{"id": "{n}", "money": {one}, "name": "{one}"}}' for n, one in enumerate(numbers)]
+    trial.feed(raw=lines)
+    assert trial.verdicts("rows") == {"kept": 8, "quarantined": 2}
+    for row in trial.read("rows"):
+        assert row["money"] == Decimal(numbers[int(row["id"])])
+        assert row["name"] == numbers[int(row["id"])]
+    assert [row["_reasons"] for row in trial.quarantine("rows")] == [
+        ["money is not a plain decimal number"],
+        ["money has more than 16 decimals"],
+    ]
+
+
 def test_times_keep_their_zone_and_without_one_are_utc(trial: Trial) -> None:
     times = ["2026-11-13T10:00:00+02:00", "2026-11-13 10:00", "2026-11-13T10:00:00.000001Z"]
     trial.feed(raw=[{**GOOD, "id": str(i), "at": t} for i, t in enumerate(times)])

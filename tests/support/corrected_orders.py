@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tapeline import Files, Pipeline, Stream, expect_or_quarantine
+from tests.support.plain_compute import Twin
+from tests.support.plain_orders import FEES, LARGE, TOTALS, above_zero
 
 START = datetime(2026, 11, 13, 10, tzinfo=UTC)
 SCHEMA = "id string, v int, event string, at timestamp, side string, amount decimal(12,2)"
@@ -46,6 +48,18 @@ def pipeline() -> Pipeline:
         return large.filter("side = 'BUY'").groupBy("side").agg(F.sum("fee").alias("fee"))
 
     return found
+
+
+TWINS = {
+    "rows": Twin(
+        holds={"amount is above zero": above_zero},
+        sequence=lambda row: 1 if row["v"] is None else row["v"],
+        deletes=lambda row: row["event"] == "CANCEL",
+    ),
+    "large": LARGE,
+    "totals": TOTALS,
+    "fees": FEES,
+}
 
 
 def record(key: int, version: int) -> dict[str, str | int]:

@@ -1,6 +1,7 @@
 """Hostile files, and a reader of them whose memory is bounded by the system.
 
-    python -m tests.hostile_files <folder> bombs          every bomb of this module
+    python -m tests.hostile_files <folder> bombs          bombs in records
+    python -m tests.hostile_files <folder> containers     bombs in archives and documents
     python -m tests.hostile_files <folder> <seed> <count> mutations of sound files
 
 It prints JSON: for each file what became of it.
@@ -11,10 +12,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import lzma
 import os
 import random
 import resource
 import sys
+import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,12 +27,19 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tapeline import Json, Text
 from tapeline.formats.limits import IntakeLimits, UnreadableFileError
 from tapeline.intake.delivery_reader import DeliveryReader, FileRules
+from tests.support.archives import COMPRESSED, tarred, zipped, zstd
 
 HEADROOM_BYTES = 768 * 1024 * 1024
 MIB = 1024 * 1024
 SYNC = b"s" * 16
+OBJECTS = {
+    "document": Json(document=True),
+    "path": Json(records="t"),
+    "utf-16": Text(encoding="utf-16"),
+}
 
 
 def number(value: int) -> bytes:
@@ -110,6 +120,11 @@ def avro_bombs() -> Iterator[tuple[str, str, bytes]]:
     yield "names without values", "avro", avro(record("R", **nulls, x="int"), number(7))
     items = {"type": "array", "items": record("I", **dict(list(nulls.items())[:500]), x="int")}
     yield "lists of such", "avro", avro(record("R", a=items), number(10_000) + b"\2" * 10_001)
+    long = {"type": "bytes", "logicalType": "decimal", "precision": 999_999, "scale": 900_000}
+    listed = record("R", a={"type": "array", "items": long})
+    body = number(5_000) + b"\2\7" * 5_000 + number(0)
+    yield "decimals of a million digits", "avro", avro(listed, body)
+    yield "one such decimal", "avro", avro(record("R", a=long), b"\2\7")
     yield "one long name", "avro", avro(record("R", **{"n" * 500_000: "int"}), number(7))
 
 
@@ -119,6 +134,50 @@ def other_bombs() -> Iterator[tuple[str, str, bytes]]:
     yield "gzip of short lines", "csv", gzip.compress(b"a\n" * (60 * MIB))
     yield "a header as long as a book", "csv", b"h" * (900 * 1024) + b"\n1\n" * 100
     yield "gzip of messages", "fix", gzip.compress(b"8=FIX.4.4\x01" * (20 * MIB))
+
+
+def document_bombs() -> Iterator[tuple[str, str, bytes]]:
+    yield "a list in a list in a list", "document", b"[" * (30 * MIB)
+    yield "one endless text", "document", b'["' + b"x" * (30 * MIB)
+    yield "one endless text of backslashes", "document", b'["' + b"\\" * (30 * MIB)
+    yield "one endless name", "path", b'{"' + b"x" * (30 * MIB)
+    yield "a value that is passed over and never ends", "path", b'{"a": ' + b"[{" * (15 * MIB)
+    yield "gzip of commas", "document", gzip.compress(b"[" + b"," * (100 * MIB))
+
+
+def container_bombs() -> Iterator[tuple[str, str, bytes]]:
+    nothing = b"\0" * (100 * MIB)
+    for kind, pack in COMPRESSED.items():
+        if kind != "gzip":
+            yield f"{kind} of nothing", "text", pack(nothing)
+        yield f"{kind} in itself", "text", pack(pack(nothing))
+        yield f"a tar archive of nothing in {kind}", "text", pack(tarred({"a": nothing}))
+    yield (
+        "an xz stream that wants 1.5 GB",
+        "text",
+        lzma.compress(b"a", filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1_500_000_000}]),
+    )
+    yield "a zip archive of nothing", "text", zipped({"a": nothing})
+    some = b"\0" * (4 * MIB)
+    yield "many members of nothing", "text", zipped({f"{n}": some for n in range(30)})
+    yield "a zip archive in a zip archive", "text", zipped({"a.zip": zipped({"a": some})})
+    sound = zipped({"a": b"x\n"})
+    end = sound.index(b"PK\x05\x06")
+    said = bytearray(sound[:end] + b"\0" * (100 * MIB) + sound[end:])
+    said[-10:-6] = (100 * MIB + end - 48).to_bytes(4, "little")
+    yield "a directory of 100 MB", "text", bytes(said)
+    yield "many members", "text", zipped(dict.fromkeys(map(str, range(11_000)), b""))
+    yield "a name that leads out", "text", zipped({"../../etc/cron.d/x": b"x"})
+    header = bytearray(tarred({"a": b""})[:512])
+    header[156:157] = b"x"  # pax
+    header[124:136] = b"77777777777\0"
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    yield "a tar header of 8 GB", "text", bytes(header) + b"\0" * 10_000
+    header[156:157] = b"L"  # a long name
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    yield "a tar name of 8 GB", "text", bytes(header) + b"\0" * 10_000
 
 
 def sound_files() -> list[tuple[str, bytes]]:
@@ -142,7 +201,16 @@ def sound_files() -> list[tuple[str, bytes]]:
     lines = b"".join(b'{"id": "t%d"}\n' % n for n in range(300))
     fix = b"8=FIX.4.4\x019=5\x0135=8\x0110=000\x01\n" * 50
     found += [("json", lines), ("json", gzip.compress(lines)), ("text", gzip.compress(lines))]
-    return [*found, ("csv", b"id\n" + lines), ("csv", gzip.compress(lines)), ("fix", fix)]
+    found += [("csv", b"id\n" + lines), ("csv", gzip.compress(lines)), ("fix", fix)]
+    found += [("text", pack(lines)) for pack in COMPRESSED.values()]
+    members = {"a/b.csv": lines, "c.csv": lines[:90]}
+    found += [("csv", zipped(members)), ("csv", tarred(members)), ("csv", zstd(tarred(members)))]
+    found += [
+        ("csv", tarred(members, tarfile.PAX_FORMAT)),
+        ("utf-16", lines.decode().encode("utf-16")),
+    ]
+    listed = b"[" + lines.replace(b"}\n", b'\\"}, ') + b"{}]"
+    return [*found, ("document", listed), ("path", b'{"a": %s, "t": %s}' % (listed, listed))]
 
 
 def damaged(content: bytes, chance: random.Random) -> bytes:
@@ -164,7 +232,7 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
 def read(path: Path, kind: str, schemas: Path) -> str:
     handle = os.open(path, os.O_RDONLY)
     try:
-        form = FileRules(kind, schemas=schemas)  # type: ignore[arg-type]
+        form = FileRules(OBJECTS.get(kind, kind), schemas=schemas)
         size = os.fstat(handle).st_size
         count = sum(map(len, DeliveryReader(handle, size, form, IntakeLimits())))
     except UnreadableFileError as error:
@@ -185,6 +253,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     if sys.argv[2] == "bombs":
         made = [*parquet_bombs(), *avro_bombs(), *other_bombs()]
+    elif sys.argv[2] == "containers":
+        made = [*document_bombs(), *container_bombs()]
     else:
         chance, sound = random.Random(int(sys.argv[2])), sound_files()
         picked = [chance.choice(sound) for _ in range(int(sys.argv[3]))]

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tapeline.books.exact import MOST_DIGITS, WIDEST, Kind, Number
 
-SUM, COUNT = "__avg_sum", "__avg_count"  # behind the name of an average, in journals and links
+SUM, COUNT = "__avg_sum", "__avg_count"  # after the name of an average, in journals and links
 MORE_DECIMALS = 4
 
 

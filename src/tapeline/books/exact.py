@@ -21,7 +21,7 @@ from tapeline.store.duckdb import Connection, OutOfRange
 
 Number = int | Decimal
 MOST_DIGITS = 38  # of a decimal in Spark, DuckDB and Delta
-ROOM_DIGITS = 10  # sums of so many rows as these digits can count need no more room than this
+ROOM_DIGITS = 10  # sums of up to 10 to this power rows need no more digits than this
 WIDEST = 76  # digits of Arrow's widest decimal: those of ten billion billion sums of 38
 OVERFLOW = "_overflow"  # says of a folded row that one of its numbers outgrew its type
 BESIDE = "_exact_"  # a folded row's column that holds such a number as text
@@ -32,7 +32,7 @@ BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "INT": 32, "BIGINT": 64, "H
 
 @dataclass(frozen=True)
 class Kind:
-    """The type of a measure: decimals of so many digits, or integers of so many bits."""
+    """The type of a measure: decimals of some digits, or integers of some bits."""
 
     sql: str
     digits: int

@@ -73,7 +73,7 @@ def status_of(
 def folded(rows: str, key: Sequence[str], sums: Mapping[str, str], more: str = "") -> str:
     """The fold, as SQL: one row per key, every measure as its whole sum, not yet in its own type.
 
-    `sums` are the measures and how each is added up, `more` is SQL behind them. Names come as the
+    `sums` are the measures and how each is added up, `more` is SQL after them. Names come as the
     dialect quotes them; a balance exists while its `_entries` are above zero.
     """
     keys = ", ".join(key)

@@ -56,7 +56,7 @@ class Gap:
 
 
 def accept_gap(tape: OperatorTape, gap: Gap, who: str, at: datetime) -> None:
-    """Record, durably, that the source goes on behind a gap."""
+    """Record, durably, that the source continues after a gap."""
     said = {k: v for k, v in asdict(gap).items() if k not in ("words", "who", "at")}
     place = Position(gap.source, gap.partition, gap.first)
     record = json.dumps(said).encode("ascii")

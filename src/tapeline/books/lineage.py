@@ -1,4 +1,4 @@
-"""The records behind a number, and where each came from: a line of a delivery, or a message."""
+"""The records of a number, and where each came from: a line of a delivery, or a message."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def records_of(
     condition: tuple[str, list[Any]],
     page: RecordsPage | None = None,
 ) -> dict[tuple[int, str], list[Row]]:
-    """The records behind revisions: their share, their key, and where they came from."""
+    """The records of revisions: their share, their key, and where they came from."""
     links = _links(connection, books, summary, condition, page)
     if not links:
         return {}

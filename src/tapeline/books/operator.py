@@ -95,7 +95,7 @@ class OperatorTape:
         return self._last if changed else 0
 
     def since(self, number: int) -> list[Act]:
-        """The acts behind a number, in order."""
+        """The acts after a number, in order."""
         columns = 'batch, "at", who, act, "table", position, stood_in, record, note'
         rows = rows_of(self.folder, columns, number + 1)
         return [_act(row) for row in sorted(rows, key=lambda row: row["batch"])]

@@ -13,7 +13,7 @@ from tapeline.errors import QuestionError
 from tapeline.store.duckdb import Connection
 
 WHOLE = -1  # the row of a record that was not taken apart
-# A position in tables whose records are rows of messages, and in all behind them.
+# A position in tables whose records are rows of messages, and in all downstream ones.
 ROW_POSITION = pa.struct([*POSITION, pa.field("row", pa.int32())])
 TEXT = re.compile(r"([a-z][a-z0-9_]*):(\d+):(\d+)(?::(\d+))?")
 

@@ -1,4 +1,4 @@
-"""The quarantine as a workplace: what lies there, and what people decide about it."""
+"""The quarantine: which records are in it, and what people decide about them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Actor:
     """Who decided, when and why."""
 
     at: datetime
-    who: str | None = None  # the user of this machine if unsaid
+    who: str | None = None  # default: the user of this machine
     note: str = ""
 
 

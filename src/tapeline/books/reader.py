@@ -36,7 +36,7 @@ class ReadPoint:
     commit: Commit
 
     def clock(self, plan: Plan, summary: Summary) -> int:
-        """The highest event time so far of the records behind a summary, in microseconds."""
+        """The highest event time so far of the records in a summary, in microseconds."""
         entry = plan.entry_of(summary.stream).name
         return self.commit.clocks.get(entry, BEGINNING)
 
@@ -87,7 +87,7 @@ class Books:
     def open(self, connection: Connection, name: str, cut: ReadPoint, since: int = 0) -> bool:
         """Make anything declared readable by its name at a cut; False when it has no rows yet.
 
-        Of a table, only what came with batch `since` and behind it.
+        Of a table, only what came with batch `since` or later.
         """
         plan = self.plan.pipeline
         if name in plan.tables:
@@ -224,7 +224,7 @@ def told(name: str) -> Iterator[None]:
 def standing(register: str, batch: int | None, verdict: str) -> str:
     """The rows of a verdict that have not been taken back by a later batch, as SQL.
 
-    Valid in DuckDB and in Spark. No batch is said of a register that ends there by itself.
+    Valid in DuckDB and in Spark. A register that ends there needs no batch.
     """
     gone_by = f" and gone._batch <= {batch}" if batch is not None else ""
     stood_by = f" and stood._batch <= {batch}" if batch is not None else ""

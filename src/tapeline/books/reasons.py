@@ -1,6 +1,6 @@
 """Reasons: few sentences that can be counted, each with a detail beside it where there is one.
 
-A reason is stored as one text, the detail behind a separator. Older books have reasons without.
+A reason is stored as one text, the detail after a separator. Older books have reasons without.
 """
 
 from __future__ import annotations

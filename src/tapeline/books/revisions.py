@@ -1,4 +1,4 @@
-"""Why a number is what it is: its revisions, the records behind each, and what moved since when."""
+"""Why a number is what it is: its revisions, the records of each, and what changed since a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tapeline.declare import Summary
 from tapeline.errors import QuestionError, did_you_mean
 from tapeline.store.duckdb import Connection, connect, quoted, register_table
 
-RECORDS = 1_000  # at most so many records are listed behind one revision, unless asked for more
+RECORDS = 1_000  # maximum records listed per revision, unless asked for more
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Revision:
         return dict(vars(self))
 
 
-Key = Sequence[str | None]  # a value per column of the key; None stands for every one
+Key = Sequence[str | None]  # a value per column of the key; None matches every value
 
 
 def why(books: Books, name: str, key: Key, limit: int = RECORDS) -> list[Revision]:
-    """The revisions of one number of a summary, in order, with the records behind each."""
+    """The revisions of one number of a summary, in order, each with its records."""
     summary = find_summary(books, name)
     cut = books.cut()
     with connect() as connection:
@@ -78,7 +78,7 @@ def why(books: Books, name: str, key: Key, limit: int = RECORDS) -> list[Revisio
 
 
 def _step(before: Decimal | None, after: Decimal | None) -> Decimal | None:
-    """By how much an average moved; the first one moved by itself, the last one is gone."""
+    """By how much an average changed, from nothing at first and to nothing at last."""
     if before is None or after is None:
         return after
     return after - before
@@ -87,7 +87,7 @@ def _step(before: Decimal | None, after: Decimal | None) -> Decimal | None:
 def records(
     books: Books, name: str, key: Key, revision: tuple[int, str], page: RecordsPage
 ) -> list[Row]:
-    """The records behind one revision (its batch and cause) of a number, a page at a time."""
+    """The records of one revision (its batch and cause) of a number, a page at a time."""
     summary = find_summary(books, name)
     batch, cause = revision
     if batch > books.cut().batch:

@@ -52,12 +52,19 @@ def _ordered(rows: pa.Table) -> pa.Table:
     flat = rows
     while any(pa.types.is_struct(field.type) for field in flat.schema):
         flat = flat.flatten()
-    texts = {
-        f"c{n}": pc.binary_join(column, "\x1e") if pa.types.is_list(column.type) else column
-        for n, column in enumerate(flat.columns)
-    }
+    texts = {f"c{n}": _sortable(column) for n, column in enumerate(flat.columns)}
     by = [(name, "ascending") for name in texts]
     return rows.take(pc.sort_indices(pa.table(texts), sort_keys=by))
+
+
+def _sortable(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    """A column by which Arrow can sort: lists and maps as text."""
+    kind = column.type
+    if pa.types.is_list(kind) and pa.types.is_string(kind.value_type):
+        return pc.binary_join(column, "\x1e")
+    if pa.types.is_nested(kind):
+        return pa.array([None if one is None else repr(one) for one in column.to_pylist()])
+    return column
 
 
 def _places(rows: pa.Table) -> list[np.ndarray[Any, Any]]:
@@ -80,6 +87,9 @@ def _places(rows: pa.Table) -> list[np.ndarray[Any, Any]]:
 def _parts(column: pa.Array) -> Iterator[bytes]:
     """The bytes of a column: which values are there, then the values."""
     kind = column.type
+    if pa.types.is_map(kind):
+        column = column.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+        kind = column.type
     yield np.packbits(column.is_valid().to_numpy(zero_copy_only=False)).tobytes()
     if pa.types.is_struct(kind):
         for field in kind:
@@ -117,7 +127,7 @@ def _buffer(values: pa.Array, width: int) -> bytes:
 
 
 def _text(data: pa.Array) -> bytes:
-    """The values of a binary column, one behind the other."""
+    """The values of a binary column, one after the other."""
     _, offsets, values = data.buffers()
     if values is None or not len(data):
         return b""

@@ -101,5 +101,5 @@ def with_columns(own: pa.Schema, added: list[tuple[str, pa.DataType]]) -> pa.Sch
 
 
 def key_words(key: str) -> str:
-    """A stored key for people: its columns apart by slashes."""
+    """A stored key for people: its columns separated by slashes."""
     return key.replace(KEY_SEPARATOR, " / ")

@@ -31,7 +31,7 @@ class Dialect(Protocol):
         ...
 
     def stored(self, folder: Path, shape: pa.Schema) -> str:
-        """A table's rows, as what stands behind FROM."""
+        """A table's rows, as SQL that follows FROM."""
         ...
 
     def published(self, clocks: Sequence[str], versions: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ class Pause(Document):
 
 
 class Lag(Document):
-    """How far the books are behind: records, the age of the oldest, and time to catch up."""
+    """The lag of the books: records, the age of the oldest, and the time to catch up."""
 
     lag_records: int = 0
     lag_seconds: Number = 0.0
@@ -34,7 +34,7 @@ class Lag(Document):
 
 
 class SourceStatus(Document):
-    """How far behind one source is, from its drop folder to the books."""
+    """The lag of one source, from its drop folder to the books."""
 
     position: int = 0
     lag_records: int = 0

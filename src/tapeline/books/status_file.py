@@ -57,7 +57,7 @@ class StatusFile:
         self.retries = 0
         self.paused: Pause | None = None
         self.dropped: dict[str, tuple[int, int]] = {}
-        # by source and partition of topics: how far the books are behind
+        # by source and partition of topics: the lag of the books
         self.partitions: Mapping[str, Mapping[str, PartitionLag]] = {}
         self._catching_up: dict[tuple[str, str], CatchUp] = {}
         self.sinks: dict[str, SinkStatus] = {}
@@ -116,7 +116,7 @@ class StatusFile:
         )
 
     def _source(self, flow: Any, name: str, now: datetime) -> SourceStatus:
-        """How far behind one source is, from its drop folder to the books."""
+        """The lag of one source, from its drop folder to the books."""
         records, oldest = flow.backlog.of(name)
         files, size = self.dropped.get(name, (0, 0))
         seconds = (now - oldest).total_seconds() if oldest else 0.0

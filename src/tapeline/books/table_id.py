@@ -20,7 +20,7 @@ class Kind(Enum):
 class TableId:
     """A stored table.
 
-    A later generation is made by other code and lies beside the earlier one.
+    A later generation is made by other code and is stored beside the earlier one.
     """
 
     kind: Kind

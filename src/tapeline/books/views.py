@@ -1,4 +1,4 @@
-"""The books as views, in SQL that a tool runs by itself: folded tables, never journals."""
+"""The books as views, in SQL that other tools run: folded tables, never journals."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class Broker:
             with suppress(ProcessLookupError):
                 os.kill(pid, what)
         elif not self._lives():
-            return  # it ended by itself
+            return  # it has ended
         elif pid is None:
             raise OperationError(
                 f"the broker in {self.folder} is still starting. Try again in a moment."

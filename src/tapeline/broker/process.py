@@ -160,7 +160,7 @@ def _refusal(port: int) -> str | None:
 
 
 def _format(folder: Path, port: int, controller_port: int) -> None:
-    """Prepare the data folder; one that was not finished is made anew."""
+    """Prepare the data folder; one that was not finished is made again."""
     unfinished = folder / "data.part"
     shutil.rmtree(unfinished, ignore_errors=True)
     properties = folder / "format.properties"

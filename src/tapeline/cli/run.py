@@ -211,7 +211,7 @@ def _lag_words(lag: Lag) -> str:
         return "no lag"
     soon = lag.catch_up_seconds
     when = f"caught up in about {soon:,.0f} s" if soon is not None else "not catching up"
-    return f"lag {lag.lag_records:,} messages, oldest {lag.lag_seconds:,.1f} s; {when}"
+    return f"lag {counted(lag.lag_records, 'message')}, oldest {lag.lag_seconds:,.1f} s; {when}"
 
 
 @app.command()

@@ -73,7 +73,7 @@ def sql(
     answer = ask_sql(books, query, moment, Limits(limit, seconds))
     print_rows(answer.rows, form, f"batch {answer.batch}")
     if answer.more:
-        err.print(f"Only the first {limit:,} rows are shown. Raise --limit to see more.")
+        err.print(f"Only the first {counted(limit, 'row')} of more. Raise --limit to see them.")
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
+from itertools import zip_longest
 from urllib.parse import urlsplit
 
 from tapeline.errors import DeclarationError
@@ -28,7 +29,7 @@ def refuse_clear_postgres(
 ) -> None:
     """Refuse a connection that libpq would make without TLS, beyond this machine.
 
-    libpq's own default, `prefer`, goes on in the clear when a server, or whoever stands before it,
+    libpq's own default, `prefer`, continues in the clear when a server, or a machine in between,
     says that it has no TLS. It may find a password in places of its own, so whether a setting names
     one does not matter.
     """
@@ -46,11 +47,13 @@ def _beyond(said: Mapping[str, object], environment: Mapping[str, str]) -> Itera
     """The hosts that are not this machine; a service's are in a file, so nobody knows."""
     if said.get("service") or environment.get("PGSERVICE"):
         yield "a service"
-    address = said.get("hostaddr") or environment.get("PGHOSTADDR")
-    hosts = str(address or said.get("host") or environment.get("PGHOST") or "").split(",")
-    for host in map(str.strip, hosts):
-        if host and not host.startswith(SOCKETS) and not is_loopback(host):
-            yield host
+    addresses = str(said.get("hostaddr") or environment.get("PGHOSTADDR") or "").split(",")
+    hosts = str(said.get("host") or environment.get("PGHOST") or "").split(",")
+    # Each address takes the place of the host beside it; an empty one leaves that host.
+    for address, host in zip_longest(addresses, hosts, fillvalue=""):
+        goal = address.strip() or host.strip()
+        if goal and not goal.startswith(SOCKETS) and not is_loopback(goal):
+            yield goal
 
 
 def refuse_clear_kafka(settings: KafkaSettings) -> None:

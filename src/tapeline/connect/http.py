@@ -1,4 +1,4 @@
-"""Pulling from an HTTP API that gives out its records behind a cursor."""
+"""Pulling from an HTTP API that returns its records by a cursor."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ WHITESPACE = re.compile(r"[ \t\r\n]*")
 
 @dataclass(frozen=True)
 class Answer:
-    """The records of an answer as they came, one line each, and the cursor behind them."""
+    """The records of an answer as they came, one line each, and the cursor after them."""
 
     lines: tuple[bytes, ...]
     next_cursor: str | None

@@ -127,7 +127,7 @@ class PostgresReader:
             if not self._has_come(connection, mark):
                 return PulledPage((), position, WAIT_SECONDS)
             lines, last = self._read(connection, mark, position)
-            if last is None:  # what the mark saw was deleted meanwhile
+            if last is None:  # what the mark saw has been deleted since
                 self._mark = None
                 return PulledPage((), position)
             behind = int(mark.highest) - int(last) if self._type in WHOLE_NUMBERS else None

@@ -110,7 +110,7 @@ def growing_type(link: psycopg.Connection[Any], table: str, column: str) -> str:
 
 
 def words_of(error: psycopg.Error) -> str:
-    """What PostgreSQL says, without the address that stands before it."""
+    """What PostgreSQL says, without the address at its beginning."""
     said = error.diag.message_primary or str(error)
     first = (said.strip().splitlines() or [type(error).__name__])[0]
     return first.rsplit("failed: ", 1)[-1].rstrip(".")

@@ -14,10 +14,10 @@ Position = dict[str, Any]
 
 @dataclass(frozen=True)
 class PulledPage:
-    """Records that came at once, each as one line of JSON, and the position behind them.
+    """Records that came at once, each as one line of JSON, and the position after them.
 
     `again_seconds` says how soon it is worth asking again; None when everything has come.
-    `behind` is how many records there are still to come, at most, where the system knows it.
+    `behind` is the maximum number of records still to come, if the system knows it.
     """
 
     lines: tuple[bytes, ...]

@@ -50,7 +50,7 @@ class RecordFile(Protocol):
         """What this file may become."""
 
     def chunks(self) -> Iterator[bytes]:
-        """The content, some bytes at a time: out of gzip, without a byte order mark."""
+        """The content, some bytes at a time: unpacked, without a byte order mark."""
 
     def open(self) -> BinaryIO:
         """The file as it was delivered, for formats that must seek."""
@@ -97,6 +97,8 @@ class Format(Protocol):
     reads: tuple[Carrier, ...] = ("file", "message")
     writes: tuple[Carrier, ...] = ()  # ("file", "message") for a format that has `encode`
     grows: bool = False  # what is appended to a file continues it, line by line
+    encoding: str = "utf-8"  # of a file's text; a format is given it as UTF-8
+    unpacks: bool = True  # a zip or tar archive holds files of this format
     takes_json_lines: bool = False  # a pull writes such lines into the drop folder of a source
     retypes: bool = False  # `decode` may say in `_retyped` that fields came as another type
     warns: bool = False  # `decode` may say in `_warned` what is wrong and counts all the same

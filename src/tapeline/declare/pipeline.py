@@ -323,9 +323,9 @@ class Pipeline:
     @overload
     def alert(self, severity: Severity = "warning") -> Callable[[StepFunction], StepFunction]: ...
     def alert(self, severity: Any = "warning") -> Any:
-        """Declare what people want to be told: whether it stands for one row or number (Each).
+        """Declare an alert: a function that says whether it is active for a row or number (Each).
 
-        It is raised once per key, when it begins to stand, and closed when it stands no more. The
+        It is raised once per key, when it becomes active, and closed when it no longer is. The
         docstring is its sentence; a sink may send it (Alerts).
         """
 

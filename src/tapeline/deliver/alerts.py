@@ -52,7 +52,7 @@ def shape(came: pa.Schema) -> pa.Schema:
 
 
 def _sides(row: Row) -> tuple[Row | None, Row | None]:
-    """What stood before a row of the outbox, and what stands behind it."""
+    """The values before and after a row of the outbox."""
     own = {name: value for name, value in row.items() if not name.startswith("_")}
     if "_sign" in row:
         return (None, own) if row["_sign"] > 0 else (own, None)

@@ -45,7 +45,7 @@ class Outbox:
         self._summary = plan.pipeline.summaries.get(self._reads)
 
     def after(self, batch: int, published: int, rows: int) -> tuple[SinkPosition, list[SinkBatch]]:
-        """What comes behind a batch, at least one batch and about so many rows of the books.
+        """What comes after a batch: at least one batch, and about this many rows of the books.
 
         Also the place that is reached: batches that send nothing are not among the outgoing.
         """
@@ -219,7 +219,7 @@ def _walked(
 
 
 def _number(row: Row, kinds: dict[str, exact.Kind]) -> Row | None:
-    """A number exists while rows stand behind it."""
+    """A number exists while it has entries."""
     return shown_numbers(row, kinds) if row["_entries"] > 0 else None
 
 

@@ -183,7 +183,7 @@ class SinkWorkers:
                 one.problem = None
                 self._supervisor.works(part)
             except FencedError as error:
-                # To begin anew would fence the other process in turn.
+                # To start again would fence the other process in turn.
                 one.problem = str(error)
                 self._supervisor.failed(part, error, forever=True)
                 return

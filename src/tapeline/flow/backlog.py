@@ -1,4 +1,4 @@
-"""The backlog: what is on the tapes and not in the books, and the cut that a batch takes of it."""
+"""The backlog: tape batches that are not in the books yet, and what the next batch takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TapeRanges = dict[str, list[TapeBatch]]
 
 
 class Backlog:
-    """The tape batches behind the flow's position, by source; other threads add to them."""
+    """The tape batches after the flow's position, by source. Other threads add to them."""
 
     def __init__(self, tapes: Mapping[str, Tape], position: Mapping[str, int]) -> None:
         self.position: dict[str, int] = {**dict.fromkeys(tapes, 0), **position}
@@ -44,12 +44,12 @@ class Backlog:
         """How many pieces of a source wait."""
         return sum(len(batch.pieces) for batch in list(self._pending[source]))
 
-    def cut(self, most_records: int, most_bytes: int, behind: TapeRanges) -> TapeRanges:
-        """Whole tape batches up to the limits, at least one, behind those of another cut."""
+    def cut(self, most_records: int, most_bytes: int, after: TapeRanges) -> TapeRanges:
+        """Select whole tape batches up to the limits, at least one, starting after `after`."""
         cut: TapeRanges = {}
         records, size = 0, 0
         for source, pending in self._pending.items():
-            for batch in list(pending)[len(behind.get(source, ())) :]:
+            for batch in list(pending)[len(after.get(source, ())) :]:
                 records, size = records + batch.records, size + batch.bytes
                 if cut and (records > most_records or size > most_bytes):
                     return cut
@@ -57,7 +57,7 @@ class Backlog:
         return cut
 
     def take(self, cut: TapeRanges) -> None:
-        """A cut is in the books: the position moves behind it."""
+        """A cut is in the books: move the position past it."""
         for source, batches in cut.items():
             self.position[source] = batches[-1].number
             self._booked[source] = max(self._booked[source], batches[-1].last_delivery)

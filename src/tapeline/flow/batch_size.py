@@ -23,7 +23,7 @@ class BatchSize:
         return self._target_seconds > 0
 
     def note(self, records: int, seconds: float) -> None:
-        """A batch of so many records took so long."""
+        """Note how long a batch of this many records took."""
         if not self.follows or not records:
             return
         factor = min(STEP, max(1 / STEP, self._target_seconds / max(seconds, 1e-6)))

@@ -20,6 +20,7 @@ from tapeline.declare import Step
 from tapeline.errors import OperationError, TapelineBug
 from tapeline.flow.step_input import Numbers, StepInput, StepOutput
 from tapeline.flow.steps import Failure, StepFailedError, SummaryStep, TableStep
+from tapeline.words import counted
 
 Run = Callable[[pa.Table], pa.Table]
 
@@ -150,9 +151,10 @@ def halve(
 
 
 def at_fault(step: Step, place: Position, failure: Failure, limit: int) -> OperationError:
-    """So many culprits are none: the step is."""
+    """With this many culprits the step itself is at fault."""
+    words = failure.reason.replace(FAILS, f"fails on more than {counted(limit, 'record')}")
     return OperationError(
-        f"{step.where}: {failure.reason.replace(FAILS, f'fails on more than {limit} records')}. "
+        f"{step.where}: {words}. "
         f"The first is {place.text}. The code is probably wrong: correct it, and the batch is "
         "retried; nothing was committed. If the records are wrong, raise flow.culprits_per_batch "
         "to quarantine them."

@@ -37,7 +37,7 @@ from tapeline.store.duckdb import newest_batch
 from tapeline.store.recovery import Recovery
 
 Clock = Callable[[], datetime]
-# With so many records behind a batch, the next one's first steps run while it is judged.
+# With this many records waiting, the first steps of the next batch run during the current one.
 LOOK_AHEAD_RECORDS = 20_000
 ACTS_PER_BATCH = 10_000
 # Java compiles while the first batches run: they are small, and double, so that the next one's
@@ -56,7 +56,7 @@ class Published:
 
 
 class Flow:
-    """One flow per pipeline; it holds its position in its own books and has no checkpoint."""
+    """One flow per pipeline. Its position is in its books; it has no checkpoint."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Flow:
         return self._compile(self.references.rows)
 
     def _recover(self) -> None:
-        """Take everything from the books: at the start, and after a batch that failed half-way."""
+        """Reload state from the books, at start and after a failed batch."""
         wait(self._writing)  # a file of the failed batch must not appear under the next one
         self.ledger = Ledger(
             self.layout.home,
@@ -119,7 +119,7 @@ class Flow:
         self._ahead: tuple[TapeRanges, Future[BatchInput]] | None = None
 
     def advance(self, limit: int | None = None) -> list[Published]:
-        """Work off what is on the tape, batch by batch; a busy flow takes it along by itself."""
+        """Process waiting tape batches. Returns at once if another thread is doing so."""
         done: list[Published] = []
         while self.waiting and (limit is None or len(done) < limit):
             if not self._busy.acquire(blocking=False):
@@ -173,13 +173,13 @@ class Flow:
         self.room.note(records, seconds)
         return Published(number, at, records, seconds)
 
-    def _cut(self, behind: TapeRanges) -> TapeRanges:
-        """The new tape records up to the limits, behind those of another cut."""
+    def _cut(self, after: TapeRanges) -> TapeRanges:
+        """Select whole tape batches up to the limits, starting after `after`."""
         most = min(self.room.records, FIRST_RECORDS << self._batches)
-        return self.backlog.cut(most, self.settings.flow.bytes_per_batch, behind)
+        return self.backlog.cut(most, self.settings.flow.bytes_per_batch, after)
 
     def _begun(self, cut: TapeRanges) -> BatchInput:
-        """What was begun ahead, if it is this cut and the steps are still the same."""
+        """The batch prepared ahead, if it matches; otherwise prepare it now."""
         ahead, self._ahead = self._ahead, None
         if self.operator.last() > self._last.acted:
             acts = self.operator.since(self._last.acted)[:ACTS_PER_BATCH]
@@ -191,8 +191,8 @@ class Flow:
         return self._beginning.begin(self.steps, cut)
 
     def _look_ahead(self, cut: TapeRanges) -> None:
-        """With a backlog, begin the next cut while this one is judged."""
-        following = self._cut(behind=cut)
+        """With a backlog, prepare the next batch in the background."""
+        following = self._cut(after=cut)
         if records_of(following) > LOOK_AHEAD_RECORDS:
             begun = self._pool.submit(self._beginning.begin, self.steps, following)
             self._ahead = (following, begun)

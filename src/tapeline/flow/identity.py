@@ -1,4 +1,4 @@
-"""What a keyed table knows of its keys: an index in memory, and the register behind it.
+"""What a keyed table knows of its keys: an index in memory, backed by the register.
 
 The index is disposable. It leads from the 64-bit hash of a key to the batches that hold a version
 of it, and proves that a key is new. A possible hit is verified in those batches' rows, by the key

@@ -1,4 +1,4 @@
-"""The beginning of a batch: its records off the tapes, and what operators send again."""
+"""The input of a batch: its records from the tapes, and records that operators send again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tapeline.flow.table import TableState
 
 @dataclass(frozen=True)
 class BatchInput:
-    """A cut whose records are read and whose first steps have run; nothing of it is decided."""
+    """Input rows of a batch and the output of its first steps. Not committed yet."""
 
     steps: Steps
     tapes: dict[str, StepInput]
@@ -34,7 +34,7 @@ class InputReader:
 
     tapes: Mapping[str, Tape]
     memories: Mapping[str, TableState]
-    culprits: int  # at most so many records of a batch may make a step fail
+    culprits: int  # maximum records of a batch that may make a step fail
 
     def begin(self, steps: Steps, cut: TapeRanges, acts: Sequence[Act] = ()) -> BatchInput:
         """Read a cut's records and run the steps that read them.

@@ -1,7 +1,7 @@
 """Verdicts by key: the same record counts once, and of its versions the highest stands.
 
 A pure function over the records of a batch and what is stored of their keys. What it says of a key
-depends on that key alone, so a batch may be cut by key and each part decided by itself.
+depends on that key alone, so a batch may be cut by key and each part decided alone.
 """
 
 from __future__ import annotations

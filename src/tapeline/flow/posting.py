@@ -1,4 +1,4 @@
-"""Posting: the change of every measure per key, and the records behind it."""
+"""Posting: the change of every measure per key, and the records it comes from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEW_ROWS = 2_000
 
 @dataclass(frozen=True)
 class SummaryResult:
-    """A summary's batch: journal entries, and one link per record behind them."""
+    """A summary's batch: journal entries, and one link to each record they come from."""
 
     journal: pa.Table
     links: pa.Table

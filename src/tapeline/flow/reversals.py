@@ -20,7 +20,7 @@ class Reversals:
 
     register: pa.Table | None
     verdicts: Counter[str]
-    back: list[Reversal]  # the kept ones among them, for the tables behind
+    back: list[Reversal]  # the kept ones among them, for downstream tables
     rows: pa.Table | None  # and their rows, for the summaries
 
 

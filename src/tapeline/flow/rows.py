@@ -1,4 +1,4 @@
-"""The rows that a batch makes: of the register, and for the steps behind the table."""
+"""The rows that a batch makes: of the register, and for downstream steps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def register_rows(bench: VerdictSheet, causes: pa.Array, batch: int) -> pa.Table
 
 
 def kept_rows(bench: VerdictSheet, kept: Flags, causes: pa.Array, changes: Reversals) -> StepInput:
-    """What the steps behind this table read: its kept rows, their positions carried along."""
+    """Input of downstream steps: the kept rows with their positions."""
     step, given, ordinal = bench.step, bench.given, bench.ordinal
     renumbered = np.cumsum(kept) - 1
     ordinals = renumbered[ordinal[kept[ordinal]]]
@@ -62,7 +62,7 @@ def kept_rows(bench: VerdictSheet, kept: Flags, causes: pa.Array, changes: Rever
 
 
 def _leaf(bench: VerdictSheet, chosen: Flags, causes: pa.Array, sign: int = 1) -> pa.Table:
-    """The rows of some records as the steps behind this table read them."""
+    """The rows of some records as input of downstream steps."""
     rows = np.flatnonzero(chosen[bench.ordinal])
     old = bench.ordinal[rows]
     places = pa.array(old)

@@ -1,4 +1,4 @@
-"""Messages whose rows are records of their own: each row is judged by itself.
+"""Messages whose rows are records of their own: each row has its own verdict.
 
 The rules have looked at the message as a whole. One that has a verdict by then stays whole, as one
 record without a row; of the others every row goes on as a record, with its number in its position.

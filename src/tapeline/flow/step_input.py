@@ -23,14 +23,14 @@ class StepInput:
 
     rows: pa.Table  # the leaf that Spark reads; its ordinal says which record a row belongs to
     positions: pa.Array  # one per record
-    causes: pa.Array | None = None  # behind the first table, inherited
+    causes: pa.Array | None = None  # after the first table: inherited
     row_counts: Numbers | None = None  # rows per record, where records have several
     back: Sequence[Reversal] = ()
     back_rows: pa.Table | None = None  # the rows that no longer count, as they were stored
     tried_rows: pa.Table | None = None  # rows that never counted: would the summaries take them?
     redriven: pa.Table | None = None  # the register rows of the last records, which come again
     dismissed: pa.Table | None = None  # the register rows of records that shall not come again
-    again: int = 0  # how many of the records, the last ones, have had a verdict before
+    again: int = 0  # number of trailing records that are being redriven
     # Of messages that come again for some of their rows only, which ones.
     only: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
@@ -68,7 +68,7 @@ def tape_records(tape: pa.Table, source: str) -> StepInput:
 
 
 def kept_records(step: TableStep, stored: pa.Table) -> StepInput:
-    """Kept rows of a register, in the order of their positions, as the steps behind read them."""
+    """Kept register rows as input of downstream steps, in the order of their positions."""
     where = stored["_position"].combine_chunks()
     first = stored["_row"].to_numpy() == 0
     ordinals = np.cumsum(first) - 1
@@ -89,7 +89,7 @@ def leaf_rows(
     causes: pa.Array,
     sign: int = 1,
 ) -> pa.Table:
-    """A table's rows as the steps behind it read them: `_position` carries what they pass on."""
+    """A table's rows as input of downstream steps: `_position` has what they pass on."""
     carried = pa.StructArray.from_arrays(
         [
             *[pc.struct_field(where, field.name) for field in step.position],
@@ -106,7 +106,7 @@ def leaf_rows(
 def with_acts(
     given: StepInput, again: StepInput, redriven: pa.Table, dismissed: pa.Table
 ) -> StepInput:
-    """A batch's records, and behind them those that come again."""
+    """A batch's records, followed by those that are sent again."""
     rows = again.rows
     if "_position" in rows.column_names:
         rows = _renumbered(rows, given.records)

@@ -20,7 +20,7 @@ from tapeline.declare import Step, Summary, Table
 from tapeline.errors import DeclarationError
 from tapeline.formats.decoding import Translate
 
-# What a step's `_position` holds behind the first table besides where the record is: the row's
+# What `_position` has after the first table, besides where the record is: the row's
 # place in the batch, and what the journal needs to know of it.
 CARRIED = [("ordinal", pa.int64()), ("cause", pa.string()), ("sign", pa.int32())]
 LEFT_OUT = "left out by the step"
@@ -93,12 +93,12 @@ class TableStep:
 
     @property
     def leaf_schema(self) -> pa.Schema:
-        """What a step behind this table reads."""
+        """What a downstream step reads."""
         return with_columns(self.columns, [("_position", self.carried)])
 
     @property
     def carried(self) -> pa.StructType:
-        """What `_position` holds for the steps behind this table."""
+        """What `_position` has for downstream steps."""
         return pa.struct([*self.position, *[pa.field(name, kind) for name, kind in CARRIED]])
 
 

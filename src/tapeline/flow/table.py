@@ -25,7 +25,7 @@ from tapeline.words import counted
 
 @dataclass
 class TableResult:
-    """A table's batch: the register rows, what goes on to the steps behind it, and the counts."""
+    """Result of one table's batch: register rows, downstream input and counts."""
 
     register: pa.Table
     kept: StepInput

@@ -21,7 +21,7 @@ from tapeline.formats.parquet_rows import json_line
 from tapeline.store.files import read_json
 from tapeline.words import counted
 
-# Which of Avro's types may stand behind a declared one: its own, what Avro promotes to it, and the
+# Which of Avro's types a declared one may be written as: its own, what Avro promotes to it, and the
 # text of a number or a time, which is exact.
 MOMENTS = {
     "timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros",

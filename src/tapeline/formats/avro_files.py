@@ -58,7 +58,7 @@ def _records(
 
 
 def _header(file: BinaryIO) -> tuple[dict[bytes, bytes], bytes]:
-    """What a file says of itself, and the mark behind its blocks; no length is believed."""
+    """What a file says of itself, and the mark after its blocks; no length is trusted."""
     _exactly(file, len(MAGIC))
     meta: dict[bytes, bytes] = {}
     entries, left = 0, META_BYTES

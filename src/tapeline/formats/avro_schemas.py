@@ -40,7 +40,7 @@ def avro_schema(text: str | bytes) -> Any:
 
 
 def keep_schema(folder: Path, schema: bytes) -> str:
-    """Keep a schema, to stay, under a name that follows from its text."""
+    """Store a schema durably, under a name that follows from its text."""
     name = hashlib.sha256(schema).hexdigest()[:NAME_DIGITS]
     path = folder / f"{name}.avsc"
     if not is_there(path):
@@ -97,6 +97,9 @@ def _excess(kind: Any, named: dict[str, int]) -> int:
 
 def _of_complex(kind: Any, named: dict[str, int]) -> int:
     what = kind["type"]
+    if kind.get("logicalType") == "decimal":  # written out in full: a byte may have a long scale
+        plain = {"type": what, "size": kind.get("size", 0)}
+        return _of_complex(plain, named) + int(kind.get("scale", 0))
     if what in ("record", "error"):
         fields = [(len(field["name"]), _excess(field["type"], named)) for field in kind["fields"]]
         return RECORD_COST + sum(name + 4 + excess for name, excess in fields)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tapeline.books.reasons import worded
 from tapeline.declare.format import Carrier, Format, RecordFile, Row
 from tapeline.errors import DeclarationError
+from tapeline.formats.encodings import UTF8, encoding_of, ends_lines_like_ascii
 from tapeline.formats.lines import Lines, split_lines
 from tapeline.show import plain
 
@@ -32,7 +33,7 @@ class Csv(Format):
 
     Without a `header` the columns are the declared ones, in their order. `quote` is None where
     quotes are ordinary characters. An empty cell is null, and so is a cell that is one of the words
-    in `nulls`. A line that begins with `comment` is left out.
+    in `nulls`. A line that begins with `comment` is left out. `encoding` is that of files.
     """
 
     header: bool = True
@@ -40,14 +41,15 @@ class Csv(Format):
     quote: str | None = '"'
     nulls: Sequence[str] = ()
     comment: str | None = None
+    encoding: str = UTF8
     name = "csv"
     text = "csv"
-    grows = True
 
     def __post_init__(self) -> None:
         if isinstance(self.nulls, str):
             raise DeclarationError(f"Csv: nulls is a list of words. Write nulls=({self.nulls!r},).")
         object.__setattr__(self, "nulls", tuple(self.nulls))
+        object.__setattr__(self, "encoding", encoding_of("Csv", self.encoding))
         for option, said in (("separator", self.separator), ("quote", self.quote)):
             if said is not None and (len(said) != 1 or said in "\r\n\0"):
                 raise DeclarationError(
@@ -67,11 +69,20 @@ class Csv(Format):
     @property
     def writes(self) -> tuple[Carrier, ...]:  # type: ignore[override]
         """A sink writes what this format reads back."""
-        return ("file",) if self.quote and self.comment is None else ()
+        readable = self.quote and self.comment is None and self.encoding == UTF8
+        return ("file",) if readable else ()
+
+    @property
+    def reads(self) -> tuple[Carrier, ...]:  # type: ignore[override]
+        return ("file", "message") if self.encoding == UTF8 else ("file",)
+
+    @property
+    def grows(self) -> bool:  # type: ignore[override]
+        return ends_lines_like_ascii(self.encoding)
 
     @property
     def meaning(self) -> Mapping[str, Any]:
-        """Comments are not on the tape, so what marks them does not matter to its records."""
+        """The tape has no comments and is UTF-8: how they were written does not matter there."""
         said = {"header": self.header, "separator": self.separator, "quote": self.quote}
         found = {option: value for option, value in said.items() if value != getattr(Csv, option)}
         if self.nulls:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from tapeline.declare.format import Format
+from tapeline.formats.exact_json import with_exact_numbers
 from tapeline.formats.faults import UNREADABLE
 
 Translate = Callable[[pa.Table], pa.Table]
@@ -21,7 +22,14 @@ FAILS = (LookupError, TypeError, AttributeError, ArithmeticError, RecursionError
 
 def translator(records: Format) -> Translate | None:
     """How the records of a source become text for Spark; None where they are that already."""
+    if records.text == "json":
+        return lambda rows: _exact(decoded(rows, records) if records.decodes else rows)
     return (lambda rows: decoded(rows, records)) if records.decodes else None
+
+
+def _exact(rows: pa.Table) -> pa.Table:
+    place = rows.schema.get_field_index("raw")
+    return rows.set_column(place, "raw", with_exact_numbers(rows["raw"]))
 
 
 def decoded(rows: pa.Table, records: Format) -> pa.Table:

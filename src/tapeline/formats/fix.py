@@ -210,7 +210,7 @@ def _trade(fields: Fields, action: str) -> dict[str, Any]:
 
 
 def _moment(text: str | None) -> str | None:
-    """A UTC time as decoding reads it; digits behind the microseconds are left out."""
+    """A UTC time as decoding reads it; digits after the microseconds are left out."""
     found = MOMENT.fullmatch(text or "")
     if found is None:
         return text

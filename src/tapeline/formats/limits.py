@@ -65,7 +65,7 @@ class IntakeLimits:
             )
 
     def of(self, packed_bytes: int) -> FileLimits:
-        """What a file of so many bytes may become."""
+        """What a file of this many bytes may become."""
         allowed = max(UNPACKED_ALLOWANCE_BYTES, packed_bytes * self.expansion_ratio)
         return FileLimits(min(allowed, self.file_bytes), self.decoded_bytes, self.file_rows)
 

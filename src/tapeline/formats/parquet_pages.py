@@ -58,7 +58,7 @@ def check_footer(file: io.RawIOBase) -> None:
 
 @dataclass(frozen=True)
 class PageReader:
-    """How a file is read within its bounds: so many rows at a time, and these columns as texts.
+    """How a file is read within its bounds: rows at a time, and the columns to read as text.
 
     A text is read as a place in a dictionary: a value that repeats is in memory once.
     """
@@ -95,7 +95,7 @@ def plan_reading(file: io.RawIOBase, parquet: Any, bounds: FileLimits) -> PageRe
         _refuse_above("bytes in lists at once", lists, HELD * bounds.bytes_at_once)
         _refuse_above("bytes in a row", width, bounds.bytes_at_once)
         most = min(most, bounds.bytes_at_once // max(1, width), _rows_in_pages(chunks, bounds))
-    # As JSON each value of a list has a comma or a bracket behind it.
+    # As JSON each value of a list is followed by a comma or a bracket.
     _refuse_above("bytes in its lists, at least", 2 * listed, bounds.unpacked_bytes)
     return PageReader(max(1, most), sorted(texts))
 
@@ -105,7 +105,7 @@ def _is_text(column: Any) -> bool:
 
 
 def _rows_in_pages(chunks: list[Chunk], bounds: FileLimits) -> int:
-    """So many rows that the pages they are in fit into memory; refuses pages that never do."""
+    """The number of rows whose pages fit into memory. Refuses pages that never do."""
     held = sum(chunk.largest + chunk.dictionary for chunk in chunks)
     most = HELD * bounds.bytes_at_once
     _refuse_above("bytes in pages at once", held, most)

@@ -13,7 +13,7 @@ LONGEST_NUMBER_BITS = 63
 def read_struct(content: bytes) -> tuple[dict[int, Any], int]:
     """The fields of a struct by their numbers, texts left out, and how many bytes it takes.
 
-    Raises EOFError when the struct goes on behind the content, ValueError when it is none.
+    Raises EOFError when the struct is longer than the content, ValueError when it is not a struct.
     """
     reader = _Reader(content)
     return reader.struct(DEPTH), reader.at

@@ -6,8 +6,8 @@ import os
 
 from tapeline.formats.limits import IntakeLimits, UnreadableFileError
 from tapeline.formats.lines import CR, LF
+from tapeline.intake.compression import MAGIC_BYTES, compression_of
 from tapeline.intake.delivery_reader import (
-    GZIP,
     READ_BYTES,
     DeliveryReader,
     FileRules,
@@ -26,8 +26,10 @@ def tail(
     """
     if not form.written.grows or counted == 0:
         return 0, TailStart()
-    packed = os.pread(handle, len(GZIP), 0) == GZIP
-    # A gzip file that was whole ends with a member, so what follows is the next member.
+    if DeliveryReader(handle, counted, form, limits).archive():
+        return 0, TailStart()
+    packed = compression_of(os.pread(handle, MAGIC_BYTES, 0)) is not None
+    # A compressed file that was whole ends with a member, so what follows is the next member.
     first = counted if packed else _line_start(handle, counted)
     if first == 0:
         return 0, TailStart()

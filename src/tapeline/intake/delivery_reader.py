@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import os
-import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Literal
+from tempfile import SpooledTemporaryFile, TemporaryFile
+from typing import BinaryIO, Literal, NamedTuple
 
-from tapeline.declare.format import FileLimits, Format
-from tapeline.formats.avro_files import MAGIC as AVRO
+from tapeline.declare.format import FileLimits, Format, RecordFile
 from tapeline.formats.avro_schemas import keep_schema
 from tapeline.formats.decoding import FAILS
 from tapeline.formats.limits import MIB, IntakeLimits, UnreadableFileError
-from tapeline.formats.lines import Lines, lines_of
+from tapeline.formats.lines import LF, Lines, lines_of
 from tapeline.formats.named import format_of
 from tapeline.formats.parquet import MAGIC as PARQUET
+from tapeline.intake.compression import MAGIC_BYTES, compression_of, unpacked
+from tapeline.intake.content import WRONG_FORMAT, peeked, text_of
+from tapeline.intake.members import BLOCK, Member, archive_of, tar_members, zip_members
 
 READ_BYTES = 4 * MIB
-GZIP = b"\x1f\x8b"
-UTF8_MARK = b"\xef\xbb\xbf"
-HEAD_BYTES = 16
-# How files begin that hold no lines intake can cut, and what their sender should know.
-FOREIGN = (
-    (b"PK\x03\x04", "it is a zip archive; send plain text or gzip"),
-    (b"\x28\xb5\x2f\xfd", "it is compressed with zstd; send plain text or gzip"),
-    (b"\xfd7zXZ\x00", "it is compressed with xz; send plain text or gzip"),
-    *((b"BZh%d1AY&SY" % n, "it is compressed with bzip2; send gzip") for n in range(1, 10)),
-    (b"\xff\xfe", "it is UTF-16 or UTF-32 text; send UTF-8"),
-    (b"\xfe\xff", "it is UTF-16 text; send UTF-8"),
-    (b"\x00\x00\xfe\xff", "it is UTF-32 text; send UTF-8"),
-)
 
 
 @dataclass(frozen=True)
@@ -57,12 +48,19 @@ class TailStart:
     header: bytes | None = None
 
 
+class Origin(NamedTuple):
+    """What the records of one file share: its header, and which member of an archive it is."""
+
+    header: bytes | None = None
+    member: str | None = None
+
+
 class DeliveryReader:
     """One pass over the first `size` bytes of an open file: iterate it for the lines.
 
-    The `header`, a csv's first line or the name of an Avro file's schema, is known before its first
-    lines are given out; `sha256`, of the bytes as delivered, after the last ones. Raises
-    UnreadableFileError at what makes the file unreadable.
+    The `header`, a csv's first line or the name of an Avro file's schema, and the `member` of an
+    archive are those of the lines given out last; `sha256`, of the bytes as delivered, is known
+    after the last ones. Raises UnreadableFileError at what makes the file unreadable.
     """
 
     def __init__(
@@ -74,11 +72,13 @@ class DeliveryReader:
         start: TailStart | None = None,
     ) -> None:
         self.header = start.header if start else None
+        self.member: str | None = None
         self.sha256 = ""
         self._handle = handle
         self._size = size
         self._form = form
         self._limits = limits
+        self._read_bytes = 0
         self.lines_before = start.lines_before if start else 0
 
     def __iter__(self) -> Iterator[Lines]:
@@ -88,31 +88,66 @@ class DeliveryReader:
         return self._counted()
 
     def _counted(self) -> Iterator[Lines]:
-        number = self.lines_before + 1
         count = 0
-        for some in self._split():
-            lines = some if isinstance(some, Lines) else lines_of(some, number, self.record_bytes)
-            if not len(lines):  # a format may have nothing to give out yet
-                continue
-            number += len(lines)
-            count += len(lines)
-            if count > self._limits.file_rows:
-                raise UnreadableFileError(
-                    f"it has more than {self._limits.file_rows:,} records, the limit"
+        for file in self._files():
+            number = file.lines_before + 1
+            for some in self._split(file):
+                lines = (
+                    some if isinstance(some, Lines) else lines_of(some, number, self.record_bytes)
                 )
-            yield lines
+                if not len(lines):  # a format may have nothing to give out yet
+                    continue
+                number += len(lines)
+                count += len(lines)
+                if count > self._limits.file_rows:
+                    raise UnreadableFileError(
+                        f"it has more than {self._limits.file_rows:,} records, the limit"
+                    )
+                self.header = file.header
+                self.member = file.name if isinstance(file, MemberFile) else None
+                yield lines
         self.sha256 = self.sha256 or sha256_of(self._handle, self._size)
 
-    def _split(self) -> Iterator[Sequence[bytes]]:
-        """What the format makes of the file; what it raises says that the file is not sound."""
+    def _files(self) -> Iterator[RecordFile]:
+        """The file itself, or those in it if it is an archive."""
+        kind = self.archive()
+        if kind is None:
+            yield self
+            return
+        if kind == "zip" and compression_of(os.pread(self._handle, MAGIC_BYTES, 0)):
+            raise UnreadableFileError("it is a zip archive that was compressed; send the archive")
+        left = [self.limits.unpacked_bytes]  # of all members together
+        for member in zip_members(self.open()) if kind == "zip" else tar_members(self._unpacked()):
+            with closing(MemberFile(member, self, left)) as file:
+                yield file
+
+    def archive(self) -> str | None:
+        """Which archive the file is, if its format does not read archives as such."""
+        if not self._form.written.unpacks:
+            return None
+        head = os.pread(self._handle, min(BLOCK, self._size), 0)
+        if compression_of(head):
+            head, _ = peeked(self._unpacked(), BLOCK)
+        return archive_of(head)
+
+    def _split(self, file: RecordFile) -> Iterator[Sequence[bytes]]:
+        """What the format makes of a file; what it raises says that the file is not sound."""
+        where = f"its member '{file.name}': " if isinstance(file, MemberFile) else ""
         try:
-            yield from self._form.written.split(self)
+            yield from self._form.written.split(file)
+        except UnreadableFileError as error:
+            raise UnreadableFileError(f"{where}{error}") from None
         except ValueError as error:
-            raise UnreadableFileError(str(error)) from None
+            raise UnreadableFileError(f"{where}{error}") from None
         except FAILS as error:
             raise UnreadableFileError(
-                f"it is not {self._form.written.name}: {type(error).__name__}: {error}"
+                f"{where}it is not {self._form.written.name}: {type(error).__name__}: {error}"
             ) from None
+
+    @property
+    def origin(self) -> Origin:
+        """Where the lines come from that were given out last."""
+        return Origin(self.header, self.member)
 
     @property
     def record_bytes(self) -> int:
@@ -134,33 +169,108 @@ class DeliveryReader:
 
     def chunks(self) -> Iterator[bytes]:
         """The bytes to split: out of their container, without a byte order mark."""
-        chunks = self._raw()
         magic = os.pread(self._handle, min(4, self._size), 0)
-        if magic.startswith(GZIP):
-            chunks = _unpacked(chunks, self._limits)
-        elif magic == PARQUET and os.pread(self._handle, 4, self._size - 4) == PARQUET:
-            raise UnreadableFileError(
-                "it is a Parquet file; declare the source with format 'parquet'"
-            )
-        elif magic == AVRO:
-            raise UnreadableFileError("it is an Avro file; declare the source with format 'avro'")
-        head = b""
-        while len(head) < HEAD_BYTES and (chunk := next(chunks, b"")):
-            head += chunk
-        for beginning, reason in FOREIGN:
-            if head.startswith(beginning):
-                raise UnreadableFileError(reason)
-        if head.startswith(GZIP):
-            raise UnreadableFileError("it is gzip inside gzip; compress it once")
-        yield head.removeprefix(UTF8_MARK)
-        yield from chunks
+        text = magic == PARQUET != os.pread(self._handle, 4, self._size - 4)
+        if magic in WRONG_FORMAT and not text:
+            raise UnreadableFileError(WRONG_FORMAT[magic])
+        return self.text_of(self._unpacked())
+
+    def text_of(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Content as UTF-8. Raises UnreadableFileError if it is something else."""
+        return text_of(chunks, self._form.written.encoding)
+
+    def _unpacked(self) -> Iterator[bytes]:
+        return self.once_unpacked(self._raw())
+
+    def once_unpacked(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Content out of its compression, if it has one."""
+        head, chunks = peeked(chunks, BLOCK)
+        kind = compression_of(head)
+        if kind is None:
+            return chunks
+        inside = unpacked(kind, chunks, lambda: self._read_bytes, self._limits)
+        head, inside = peeked(inside, BLOCK)
+        if inner := compression_of(head):
+            raise UnreadableFileError(f"it is {inner} inside {kind}; compress it once")
+        return inside
 
     def _raw(self) -> Iterator[bytes]:
         digest = hashlib.sha256()
+        self._read_bytes = 0
         for chunk in _chunks(self._handle, self._size):
             digest.update(chunk)
+            self._read_bytes += len(chunk)
             yield chunk
         self.sha256 = digest.hexdigest()
+
+
+class MemberFile:
+    """A file in an archive, as a format reads it."""
+
+    def __init__(self, member: Member, archive: DeliveryReader, left: list[int]) -> None:
+        self.name = member.name
+        self.header: bytes | None = None
+        self.lines_before = 0
+        self._member = member
+        self._archive = archive
+        self._left = left
+        self._kept: SpooledTemporaryFile[bytes] | None = None
+
+    @property
+    def record_bytes(self) -> int:
+        return self._archive.record_bytes
+
+    @property
+    def limits(self) -> FileLimits:
+        return self._archive.limits
+
+    def keep(self, text: bytes) -> bytes:
+        return self._archive.keep(text)
+
+    def chunks(self) -> Iterator[bytes]:
+        """The content. A second time only if it has no line end: then it was kept."""
+        if self._kept is not None:
+            self._kept.seek(0)
+            return self._archive.text_of(iter(partial(self._kept.read, READ_BYTES), b""))
+        head, content = peeked(self._content(), BLOCK)
+        if head[:4] in WRONG_FORMAT:
+            raise UnreadableFileError(WRONG_FORMAT[head[:4]])
+        return self._archive.text_of(self._keeping(content))
+
+    def open(self) -> BinaryIO:
+        file = TemporaryFile()  # noqa: SIM115 - the format closes it
+        for chunk in self._content():
+            file.write(chunk)
+        file.seek(0)
+        return file
+
+    def close(self) -> None:
+        """Let go of what was kept."""
+        if self._kept is not None:
+            self._kept.close()
+
+    def _content(self) -> Iterator[bytes]:
+        return self._limited(self._archive.once_unpacked(self._member.chunks))
+
+    def _keeping(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """The content, which is kept until it has a line end: an archive is read only once."""
+        kept = self._kept = SpooledTemporaryFile(READ_BYTES)  # noqa: SIM115 - goes with the member
+        for chunk in chunks:
+            if self._kept is not None and LF in chunk:
+                self._kept = None
+                kept.close()
+            if self._kept is not None:
+                self._kept.write(chunk)
+            yield chunk
+
+    def _limited(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """The content, as far as all members together may go."""
+        for chunk in chunks:
+            self._left[0] -= len(chunk)
+            if self._left[0] < 0:
+                limit = self.limits.unpacked_bytes
+                raise UnreadableFileError(f"its archive unpacks to more than {limit:,} bytes")
+            yield chunk
 
 
 def sha256_of(handle: int, size: int) -> str:
@@ -181,41 +291,3 @@ def _chunks(handle: int, size: int) -> Iterator[bytes]:
             )
         offset += len(chunk)
         yield chunk
-
-
-def _unpacked(chunks: Iterator[bytes], limits: IntakeLimits) -> Iterator[bytes]:
-    """The content of gzip members, one after the other."""
-    member = zlib.decompressobj(wbits=31)
-    packed = unpacked = 0
-    for chunk in chunks:
-        rest = chunk
-        packed += len(chunk)
-        limit = limits.of(packed).unpacked_bytes
-        while True:
-            if member.eof:
-                rest = rest.lstrip(b"\0")  # padding between and after members is allowed
-                if not rest:
-                    break
-                member = zlib.decompressobj(wbits=31)
-            data, rest = _inflated(member, rest)
-            unpacked += len(data)
-            if unpacked > limit:
-                raise UnreadableFileError(
-                    f"its gzip stream unpacks to more than {limit:,} bytes from {packed:,}"
-                )
-            if data:
-                yield data
-            # A full chunk may leave output behind even when all input is used up.
-            if not rest and len(data) < READ_BYTES:
-                break
-    if not member.eof:
-        raise UnreadableFileError("its gzip stream ends early")
-
-
-def _inflated(member: zlib._Decompress, packed: bytes) -> tuple[bytes, bytes]:
-    """Some unpacked bytes, and the input that was not needed for them."""
-    try:
-        data = member.decompress(packed, READ_BYTES)
-    except zlib.error as error:
-        raise UnreadableFileError(f"its gzip stream is damaged: {error}") from None
-    return data, member.unused_data if member.eof else member.unconsumed_tail

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
+from itertools import groupby
 
 from tapeline.books.pieces import DeliveryPart, PiecePart
 from tapeline.books.tape import Tape
 from tapeline.formats.limits import IntakeLimits
 from tapeline.formats.lines import Lines
 from tapeline.intake.archive import DeliveryNote
-from tapeline.intake.delivery_reader import DeliveryReader
+from tapeline.intake.delivery_reader import DeliveryReader, Origin
 
 
 class PieceBuffer:
     """Lines gathered in memory, with their totals."""
 
     def __init__(self) -> None:
-        self.lines: list[Lines] = []
+        self.lines: list[tuple[Origin, Lines]] = []
         self.records = 0
         self.size = 0
 
-    def add(self, lines: Lines) -> None:
-        self.lines.append(lines)
+    def add(self, origin: Origin, lines: Lines) -> None:
+        self.lines.append((origin, lines))
         self.records += len(lines)
         self.size += len(lines.values)
 
@@ -33,15 +35,15 @@ class PieceBuffer:
     def cut(self, limits: IntakeLimits) -> PieceBuffer:
         """Take a full piece off the front."""
         full, rest = PieceBuffer(), PieceBuffer()
-        for lines in self.lines:
+        for origin, lines in self.lines:
             fits = 0
             if not rest.lines:
                 records = limits.piece_records - full.records
                 fits = lines.fitting(records, limits.bytes_per_piece - full.size)
             if fits:
-                full.add(lines.between(0, fits))
+                full.add(origin, lines.between(0, fits))
             if fits < len(lines):
-                rest.add(lines.between(fits, len(lines)))
+                rest.add(origin, lines.between(fits, len(lines)))
         self.lines, self.records, self.size = rest.lines, rest.records, rest.size
         return full
 
@@ -69,21 +71,21 @@ class Packer:
         heap, large = PieceBuffer(), False
         try:
             for lines in reading:
-                heap.add(lines)
+                heap.add(reading.origin, lines)
                 while heap.over(self._limits):
                     if not large:
                         self.flush()
                         large = True
-                    self._stage([_part(note, reading, heap.cut(self._limits), complete=False)])
+                    self._stage(_parts(note, reading, heap.cut(self._limits), complete=False))
         except BaseException:
             self._tape.discard()
             raise
-        part = _part(note, reading, heap, complete=True)
+        parts = _parts(note, reading, heap, complete=True)
         if large:
-            self._stage([part])
+            self._stage(parts)
             self._append()
         else:
-            self._share(part, heap)
+            self._share(parts, heap)
 
     def flush(self) -> None:
         """Put the piece that small deliveries share on the tape."""
@@ -97,29 +99,41 @@ class Packer:
         """Drop what is not on the tape."""
         self._shared, self._records, self._size = [], 0, 0
 
-    def _share(self, part: PiecePart, heap: PieceBuffer) -> None:
+    def _share(self, parts: Sequence[PiecePart], heap: PieceBuffer) -> None:
         records, size = self._records + heap.records, self._size + heap.size
         if records > self._limits.piece_records or size > self._limits.bytes_per_piece:
             self.flush()
             records, size = heap.records, heap.size
-        self._shared.append(part)
+        self._shared += parts
         self._records, self._size = records, size
 
     def _stage(self, parts: Sequence[PiecePart]) -> None:
         self._tape.stage(parts, self._clock())
 
 
-def _part(
+def _parts(
     note: DeliveryNote, reading: DeliveryReader, heap: PieceBuffer, complete: bool
-) -> PiecePart:
+) -> list[PiecePart]:
+    """What a piece holds of a delivery: one part, or one for each member of an archive."""
+    found = [
+        _part(note, origin, [lines for _, lines in some])
+        for origin, some in groupby(heap.lines, key=lambda pair: pair[0])
+    ] or [_part(note, reading.origin, [])]
+    last = found[-1]
+    sha256 = reading.sha256 if complete else None
+    found[-1] = replace(last, facts=replace(last.facts, sha256=sha256, complete=complete))
+    return found
+
+
+def _part(note: DeliveryNote, origin: Origin, lines: list[Lines]) -> PiecePart:
     facts = DeliveryPart(
         delivery=note.delivery,
         name=note.name,
-        sha256=reading.sha256 if complete else None,
+        sha256=None,
         bytes=note.size,
-        records=heap.records,
-        first_line=int(heap.lines[0].numbers[0]) if heap.lines else 0,
-        last_line=int(heap.lines[-1].numbers[-1]) if heap.lines else 0,
-        complete=complete,
+        records=sum(map(len, lines)),
+        first_line=int(lines[0].numbers[0]) if lines else 0,
+        last_line=int(lines[-1].numbers[-1]) if lines else 0,
+        complete=False,
     )
-    return PiecePart(facts, tuple(heap.lines), reading.header)
+    return PiecePart(facts, tuple(lines), origin.header)

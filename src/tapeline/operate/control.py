@@ -1,7 +1,7 @@
 """What people ask of a pipeline from another terminal: pause, resume, stop.
 
-A pause is a file beside the books: it holds across restarts until somebody resumes. While it lies
-there the flow publishes nothing; intake and the tape go on, so that nothing waits at the senders.
+A pause is a file beside the books: it survives restarts until somebody resumes. While it is
+there the flow publishes nothing. Intake continues, so that nothing waits at the senders.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POLL_SECONDS = 0.1
 
 
 def pause(layout: Layout, signed: Actor) -> Pause:
-    """Let the flow rest from its next batch on; a second pause changes nothing."""
+    """Pause the flow before its next batch. A second pause changes nothing."""
     known = paused(layout)
     if known is not None:
         return known
@@ -34,7 +34,7 @@ def pause(layout: Layout, signed: Actor) -> Pause:
 
 
 def resume(layout: Layout) -> Pause | None:
-    """Let the flow go on; gives back the pause that is over, if there was one."""
+    """Resume the flow. Returns the pause that is over, if there was one."""
     known = paused(layout)
     remove(layout.paused)
     return known

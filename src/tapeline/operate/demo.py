@@ -141,7 +141,7 @@ class Demo:
         self._books = Books(plan, settings.home(plan.name))
 
     def run(self, seconds: float | None) -> None:
-        """Run for so many seconds, or until Ctrl-C."""
+        """Run for this many seconds, or until Ctrl-C."""
         self._settings.project.mkdir(parents=True, exist_ok=True)
         self._console.print("[1/3] Reference data: instruments, clients, settlement calendar")
         reference = self._settings.within("reference")

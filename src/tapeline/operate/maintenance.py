@@ -1,4 +1,4 @@
-"""When housekeeping is due: between two batches, every so many of them."""
+"""When housekeeping is due: between two batches, every few batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tapeline.store.housekeeping import remove_archived, tidy
 
 
 class Maintenance:
-    """Housekeeping of a running flow, in the same process: nothing else writes meanwhile."""
+    """Housekeeping of a running flow, in the same process, so that nothing else writes."""
 
     def __init__(
         self, flow: Flow, keep_archive: timedelta | None, clock: Callable[[], datetime]

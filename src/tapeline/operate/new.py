@@ -129,7 +129,7 @@ def coffee() -> Proposal:
 
 
 def write_project(folder: Path, name: str, proposal: Proposal) -> list[Path]:
-    """Write a project into a new folder; gives back its files."""
+    """Write a project into a new folder. Returns its files."""
     if not NAME.fullmatch(name):
         raise QuestionError(
             f"'{name}' cannot be a name. Use at most 63 lower case letters, digits and '_', "

@@ -24,12 +24,12 @@ class Ticks:
         return now >= self.next
 
     def done(self, now: datetime) -> None:
-        """The work of a tick has ended; ticks that passed meanwhile are overruns."""
+        """The work of a tick has ended; ticks that passed during it are overruns."""
         following = after(now, self.every)
         self.overruns += max(0, round((following - self.next) / self.every) - 1)
         self.next = following
 
 
 def after(now: datetime, every: timedelta) -> datetime:
-    """The first tick behind a moment."""
+    """The first tick after a moment."""
     return BEGINNING + ((now - BEGINNING) // every + 1) * every

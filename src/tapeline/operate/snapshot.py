@@ -29,7 +29,7 @@ from tapeline.store.files import (
 )
 from tapeline.store.lock import WriterLock, holder
 
-# Not part of the books: each is made anew, or belongs to one process or one machine.
+# Not part of the books: each is made again, or belongs to one process or one machine.
 LEFT_OUT = {"checkpoints", "snapshots", "log", "status.json", "pulling.json", "audited.json",
             "paused.json"}  # fmt: skip
 ARCHIVES = {"archive", "rejected"}
@@ -98,7 +98,7 @@ def _ask(layout: Layout, folder: Path, archives: bool) -> None:
 def answer_all(layout: Layout, still: Callable[[], AbstractContextManager[None]]) -> int:
     """Take the pictures that other processes ask for; `still` keeps everything from writing.
 
-    What lies there while no backup is at work is of one that was killed.
+    What is there while no backup is running was left by one that was killed.
     """
     if is_empty(layout.snapshots):
         return 0

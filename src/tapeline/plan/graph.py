@@ -306,7 +306,7 @@ def view_inputs(pipeline: Pipeline, view: View) -> list[str]:
 
 
 def _names_read(view: View) -> list[str]:
-    """What stands behind FROM and JOIN, but for the view's own WITH names."""
+    """The names after FROM and JOIN, without the view's own WITH names."""
     own = set(re.findall(r"(\w+)\s+as\s*\(", view.sql, re.IGNORECASE))
     found = re.findall(r"\b(?:from|join)\s+([a-z_]\w*)", view.sql, re.IGNORECASE)
     return sorted(set(found) - own)

@@ -64,7 +64,7 @@ def _import(target: str, project: Path) -> object:
 
 
 def _import_again(target: str) -> object:
-    """A module anew, and those of its own that declare a pipeline: options may have changed."""
+    """Load a module and its own pipelines again: options may have changed."""
     for name, module in list(sys.modules.items()):
         if name.startswith(f"{target}.") and _declares(module):
             importlib.reload(module)

@@ -114,8 +114,8 @@ class Feed:
         kept = [event for event in self._events if event[0] > after]
         first = kept[0][0] if kept else self._last + 1
         if after > self._last or first > after + 1:
-            anew = _event("anew", self._now(), self._last)
-            return [(self._last, anew)]
+            event = _event("anew", self._now(), self._last)
+            return [(self._last, event)]
         return kept
 
     def _now(self) -> dict[str, Any]:

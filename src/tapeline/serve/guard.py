@@ -152,7 +152,10 @@ def _same_origin(headers: Headers) -> bool:
     origin = headers.get("origin")
     if origin is None:
         return _own_site(headers)
-    return urlsplit(origin).netloc == headers.get("host", "")
+    try:
+        return urlsplit(origin).netloc == headers.get("host", "")
+    except ValueError:  # such as http://[
+        return False
 
 
 class _Sender:

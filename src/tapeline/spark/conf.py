@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tapeline.errors import DeclarationError
 from tapeline.settings import Settings
 
-# What each is for stands in docs/operate.md; the measurements behind them in benchmarks/.
+# docs/operate.md says what each is for, benchmarks/ has the measurements.
 # Spark generates one method per stage; Java leaves methods over 8,000 bytes uncompiled unless told
 # otherwise, and a step of fifty expressions then runs several times slower. On few cores the
 # parallel collector leaves them more time than Java's default. And a JVM without memory ends: half
@@ -44,11 +44,18 @@ TUNING = {
     # The driver and its block manager listen on loopback, which other users of the machine reach.
     # In local mode Spark makes up a secret that never leaves its memory.
     "spark.authenticate": "true",
+    # Hadoop gives files and folders a mode of its own, whatever the umask of the process is.
+    "spark.hadoop.fs.permissions.umask-mode": "077",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.cleaner.referenceTracking.blocking": "false",
 }
 # These a cluster needs otherwise.
-CHANGEABLE = {"spark.broadcast.compress", "spark.driver.bindAddress", "spark.driver.host"}
+CHANGEABLE = {
+    "spark.broadcast.compress",
+    "spark.driver.bindAddress",
+    "spark.driver.host",
+    "spark.hadoop.fs.permissions.umask-mode",
+}
 # These follow other settings, or say which code the JVM loads: only compared jars are.
 OURS = {
     "spark.app.name": "the pipeline's name",
@@ -60,7 +67,8 @@ OURS = {
 }
 CODE = ("spark.jars", "spark.plugins", "spark.extraListeners", "spark.sql.extensions",
         "spark.sql.catalog", "spark.driver.userClassPathFirst", "spark.submit.pyFiles",
-        "spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions")  # fmt: skip
+        "spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions",
+        "spark.driver.extraLibraryPath", "spark.executor.extraLibraryPath")  # fmt: skip
 SECRET = re.compile(r"secret|password|token|credential|access\.?key", re.IGNORECASE)
 NOT_SECRET = re.compile(r"\.(file|path|provider|enabled|length|bits)$|BitLength$", re.IGNORECASE)
 FROM_ENVIRONMENT = "env:"

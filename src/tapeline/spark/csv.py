@@ -18,7 +18,7 @@ def parse_csv(tape: DataFrame, kept: list[str], names: list[str], records: Recor
     """One column of text per field, and `_shape`.
 
     In a file columns go by the names in its own header, whatever their order. Without a header, as
-    in a message, they are the declared ones, in their order, and those that may come behind them.
+    in a message, they are the declared ones, in their order, and those that may follow them.
     """
     written = records.written if isinstance(records.written, Csv) else Csv()
     keep, headed = NEW_FIELDS in records.fields, written.header and not records.messages
@@ -72,7 +72,7 @@ def parse_csv(tape: DataFrame, kept: list[str], names: list[str], records: Recor
 
 
 def _declared(names: list[str], width: int, keep: bool) -> Column:
-    """The names of a message's columns; those behind the declared ones go by their number."""
+    """The names of a message's columns; those after the declared ones are named by their number."""
     numbers = [f"column_{number}" for number in range(len(names) + 1, width + 1)] if keep else []
     return F.array(*map(F.lit, [*names, *numbers]))
 

@@ -20,7 +20,9 @@ from tapeline.declare import Field, Table
 from tapeline.errors import DeclarationError
 from tapeline.formats.faults import FAULT_SEPARATOR, RETYPED, WARNED
 from tapeline.formats.records import MESSAGE_COLUMN, NEW_FIELDS, Records
+from tapeline.spark import nested
 from tapeline.spark.csv import parse_csv
+from tapeline.spark.json import parse_json
 
 NOTHING = "\x00"
 KEPT = ("_part", "_at", "_arrived_at", "_ordinal")
@@ -52,7 +54,8 @@ def decode(tape: DataFrame, records: Records, table: Table) -> DataFrame:
         own = own.withColumn("_message", _message())
     text = F.col("_raw").cast("string")
     whole = own.withColumn("_text", F.when(F.is_valid_utf8(text), text))
-    parsed = _parse(whole, records)
+    inside = {f"_n_{one.name}": _nested(one) for one in records.fields if one.nested}
+    parsed = _parse(whole, records).withColumns(inside)
     names = [field.name for field in records.fields]
     # Values first, then what is wrong with them: an expression used twice is computed once.
     texts = [F.col(f"`{field.name}`").alias(f"_t_{field.name}") for field in records.fields]
@@ -60,7 +63,13 @@ def decode(tape: DataFrame, records: Records, table: Table) -> DataFrame:
     said = records.written
     marks = [*([RETYPED] if said.retypes else []), *([WARNED] if said.warns else [])]
     bad = _shape_fault(records).alias("_bad")
-    typed = parsed.select(*_kept(records), "_fault", "_text", bad, *marks, *texts, *values)
+    carried: list[Column | str] = [
+        *_kept(records),
+        "_fault",
+        "_text",
+        *(F.col(f"`{name}`") for name in inside),
+    ]
+    typed = parsed.select(*carried, bad, *marks, *texts, *values)
     deletes = F.coalesce(F.expr(table.apply_as_deletes or "false"), F.lit(False))
     faults = _faults(records, records.fields)
     if table.apply_as_deletes:
@@ -102,12 +111,19 @@ def _faults(records: Records, fields: Iterable[Field]) -> Column:
     return F.concat_ws(
         FAULT_SEPARATOR,
         F.col("_fault"),
-        F.when(F.col("_text").isNull(), F.lit("the record is not UTF-8")),
+        F.when(F.col("_text").isNull(), F.lit(f"the record is not {_encoding(records)}")),
         F.col("_bad"),
         *[_retyped(field) for field in fields if records.written.retypes],
         *[_missing(field, records) for field in fields if field.required],
         *[_fault(field, records.zone) for field in fields if field.type != "string"],
+        *[one for field in fields if field.nested for one in _misfits(field, records.zone)],
     )
+
+
+def _encoding(records: Records) -> str:
+    """What the sender writes; on the tape it is UTF-8, whatever it was."""
+    said = records.written.encoding
+    return "UTF-8" if said == "utf-8" else said
 
 
 def _retyped(field: Field) -> Column:
@@ -153,40 +169,32 @@ def _parse(tape: DataFrame, records: Records) -> DataFrame:
     """One column of text per field, `_shape` saying what is wrong with the whole record."""
     kept = [*_kept(records), "_fault", "_text"]
     names = [field.name for field in records.fields if field != NEW_FIELDS]
-    keep = NEW_FIELDS in records.fields
     if records.written.text == "line":
         return tape.select(*kept, F.col("_text").alias(names[0]))
     if records.written.text == "csv":
         return parse_csv(tape, kept, names, records)
-    schema = ", ".join(f"`{name}` string" for name in names) + ", `_corrupt` string"
-    if records.written.retypes:
-        schema += f", `{RETYPED}` map<string,string>"
-    if records.written.warns:
-        schema += f", `{WARNED}` string"
-    options = {"columnNameOfCorruptRecord": "_corrupt", "mode": "PERMISSIVE"}
-    json = tape.select(*kept, F.from_json("_text", schema, options).alias("_json"))
-    more = [_undeclared(names).alias(NEW_FIELDS.name)] if keep else []
-    return json.select(*kept, "_json.*", *more)
-
-
-def _undeclared(names: list[str]) -> Column:
-    """The fields of a JSON object that nobody declared, as an object; null if there are none."""
-    all_of_them = F.from_json("_text", "map<string,string>", {"mode": "PERMISSIVE"})
-    others = F.map_filter(all_of_them, lambda name, _: ~name.isin(*names, RETYPED))
-    return F.when(F.size(others) > 0, F.to_json(others))
+    return parse_json(tape, kept, names, records)
 
 
 def _shape_fault(records: Records) -> Column:
     if records.written.text == "line":
         return F.lit(None).cast("string")
-    if records.written.text == "csv":
-        return F.when(F.col("_shape") != "", F.col("_shape"))
-    return F.when(F.col("_corrupt").isNotNull(), F.lit("the record is not a JSON object"))
+    return F.when(F.col("_shape") != "", F.col("_shape"))
 
 
 def _value(field: Field, zone: str) -> Column:
     """The typed value, or null where the text is not one."""
-    text = F.col(f"`{field.name}`")
+    if field.nested:
+        return nested.value_of(F.col(f"`_n_{field.name}`"), field.type, _leaf(zone))
+    return _simple(F.col(f"`{field.name}`"), field, zone)
+
+
+def _leaf(zone: str) -> nested.Leaf:
+    """How a text inside a nested column becomes a value: as at the top."""
+    return lambda text, kind: _simple(text, Field("", kind), zone)
+
+
+def _simple(text: Column, field: Field, zone: str) -> Column:
     if field.type == "string":
         return text
     trimmed = F.trim(text)
@@ -207,7 +215,18 @@ def _value(field: Field, zone: str) -> Column:
         return F.when(trimmed.rlike(number) & finite, value)
     if field.type == "binary":
         return F.try_to_binary(text, F.lit("base64"))
-    return F.from_json(text, field.type)
+    return trimmed.try_cast(field.type)  # of a nested column, such as timestamp_ntz
+
+
+def _nested(field: Field) -> Column:
+    return nested.parse(F.col(f"`{field.name}`"), field.type)
+
+
+def _misfits(field: Field, zone: str) -> list[Column]:
+    """What is wrong with the values inside a nested column, by their paths."""
+    parsed = F.col(f"`_n_{field.name}`")
+    found = nested.misfits(parsed, field.name, field.type, _leaf(zone))
+    return [F.when(wrong, F.lit(f"{path} is not {_words(kind)}")) for path, kind, wrong in found]
 
 
 def _moment(text: Column, zone: str) -> Column:
@@ -240,11 +259,18 @@ def _fault(field: Field, zone: str) -> Column:
     if field.type == "timestamp":
         where = "" if zone == "UTC" else f" that exists once in {zone}"
         return F.when(given, F.lit(f"{field.name} is not a timestamp{where}"))
+    if field.nested:
+        given = given | nested.misshapen(F.col(f"`_n_{field.name}`"))
+    return F.when(given, F.lit(f"{field.name} is not {_words(field.type)}"))
+
+
+def _words(kind: str) -> str:
+    """A type in words, of whose values a text is none."""
     names = {"tinyint": "an integer", "smallint": "an integer", "int": "an integer",
              "bigint": "an integer", "date": "a date", "boolean": "true or false",
              "double": "a finite number", "float": "a finite number"}  # fmt: skip
-    kind = names.get(field.type, f"a {field.type}")
-    return F.when(given, F.lit(f"{field.name} is not {kind} of its type's range"))
+    named = f"an {kind}" if kind.startswith("array") else f"a {kind}"
+    return f"{names.get(kind, named)} of its type's range"
 
 
 def _decimal_pattern(precision: int, scale: int) -> str:

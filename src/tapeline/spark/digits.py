@@ -1,16 +1,17 @@
 """Where Spark would cut digits without being told: found on a step's analysed plan.
 
 Spark's decimals have 38 digits. An exact product, sum or difference may need more; then Spark
-keeps the digits before the point and rounds those behind it. A cast or a round that the user wrote
+keeps the digits before the point and rounds those after it. A cast or a round that the user wrote
 says where to round, and is fine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from pyspark.sql import SparkSession
+
+from tapeline.spark.internals import Expression, ScalaSeq, each, written_cast
 
 EVERYTHING = -1  # a cast that keeps no digit to speak of, such as one to double
 NOTHING = 1_000
@@ -24,21 +25,19 @@ class Digits:
     """Looks for cut digits in analysed expressions."""
 
     def __init__(self, session: SparkSession) -> None:
-        jvm: Any = session.sparkContext._jvm
-        self._written = jvm.org.apache.spark.sql.catalyst.expressions.Cast.USER_SPECIFIED_CAST()
+        self._written = written_cast(session)
 
-    def cuts(self, expressions: Any) -> list[str]:
+    def cuts(self, expressions: ScalaSeq[Expression]) -> list[str]:
         """A sentence for each expression of a node of the plan in which Spark would cut digits."""
         found: list[str] = []
-        for index in range(expressions.size()):
-            found += self._cuts(expressions.apply(index), NOTHING, "")
+        for expression in each(expressions):
+            found += self._cuts(expression, NOTHING, "")
         return list(dict.fromkeys(found))
 
-    def _cuts(self, expression: Any, rounded: int, parent: str) -> Iterator[str]:
+    def _cuts(self, expression: Expression, rounded: int, parent: str) -> Iterator[str]:
         """`rounded` is the number of decimals to which the user rounds what is looked at."""
         name = expression.getClass().getSimpleName()
-        sequence = expression.children()
-        children = [sequence.apply(i) for i in range(sequence.size())]
+        children = each(expression.children())
         written = name == "Cast" and bool(expression.getTagValue(self._written).isDefined())
         words = ""
         if name in ARITHMETIC:
@@ -54,22 +53,22 @@ class Digits:
             yield from self._cuts(child, rounded, name)
 
 
-def _cut_by_arithmetic(expression: Any, name: str, children: list[Any]) -> str:
+def _cut_by_arithmetic(expression: Expression, name: str, children: list[Expression]) -> str:
     """What a product, sum or difference loses, in a sentence; empty if nothing."""
     if not all(_is_decimal(one) for one in (expression, *children)):
         return ""
-    (whole, behind), kept = _needed(name, *map(_size, children)), _size(expression)[1]
-    if kept >= behind:
+    (whole, decimals), kept = _needed(name, *map(_size, children)), _size(expression)[1]
+    if kept >= decimals:
         return ""
     return (
-        f"{expression.sql()} needs {whole + behind} digits, {behind} of them decimals. Spark has "
-        f"{MOST_DIGITS} and would round to {kept} decimals. Cast its inputs to fewer digits, for "
-        "example .cast('decimal(18,6)'), or say where to round the result: "
+        f"{expression.sql()} needs {whole + decimals} digits, {decimals} of them decimals. Spark "
+        f"has {MOST_DIGITS} and would round to {kept} decimals. Cast its inputs to fewer digits, "
+        "for example .cast('decimal(18,6)'), or say where to round the result: "
         f".cast('decimal({MOST_DIGITS},{kept})')."
     )
 
 
-def _cut_by_cast(expression: Any, inner: Any, parent: str) -> str:
+def _cut_by_cast(expression: Expression, inner: Expression, parent: str) -> str:
     """What is lost by a cast that Spark put there to bring two sides to one type."""
     if not _is_decimal(inner):
         return ""
@@ -90,7 +89,7 @@ def _cut_by_cast(expression: Any, inner: Any, parent: str) -> str:
 
 
 def _needed(name: str, one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    """Digits before and behind the point of an exact result."""
+    """Digits before and after the point of an exact result."""
     (one_digits, one_scale), (other_digits, other_scale) = one, other
     wholes = one_digits - one_scale, other_digits - other_scale
     if name == "Multiply":
@@ -98,7 +97,7 @@ def _needed(name: str, one: tuple[int, int], other: tuple[int, int]) -> tuple[in
     return max(wholes) + 1, max(one_scale, other_scale)
 
 
-def _told(expression: Any, rounded: int) -> bool:
+def _told(expression: Expression, rounded: int) -> bool:
     """Whether the user rounds to no more decimals than the expression still has."""
     if rounded == EVERYTHING:
         return True
@@ -106,7 +105,7 @@ def _told(expression: Any, rounded: int) -> bool:
     return rounded <= kept
 
 
-def _decimals(expression: Any) -> int:
+def _decimals(expression: Expression) -> int:
     """How many decimals something that the user wrote leaves."""
     if _is_decimal(expression):
         return _size(expression)[1]
@@ -116,11 +115,11 @@ def _decimals(expression: Any) -> int:
     return 0 if kind in ("tinyint", "smallint", "int", "bigint") else NOTHING
 
 
-def _is_decimal(expression: Any) -> bool:
+def _is_decimal(expression: Expression) -> bool:
     return str(expression.dataType().simpleString()).startswith("decimal(")
 
 
-def _size(expression: Any) -> tuple[int, int]:
+def _size(expression: Expression) -> tuple[int, int]:
     """Digits and decimals of an expression's type."""
     kind = expression.dataType()
     return int(kind.precision()), int(kind.scale())

@@ -8,10 +8,8 @@ and broken promises of the engine's own are none of it, whatever the record.
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors.exceptions.captured import CapturedException
+from tapeline.spark.internals import Thrown, thrown_by
 
 # Classes of SQLSTATE: cardinality, data, constraints, and what a user's own code raises.
 OF_DATA = ("21", "22", "23", "P0")
@@ -33,7 +31,7 @@ SUGGESTION = re.compile(r"\.WITH(OUT)?_SUGGESTION$")
 
 def of_computation(error: BaseException) -> bool:
     """Whether an error is of the computation, so that a record may be at fault."""
-    thrown = _thrown(error)
+    thrown = thrown_by(error)
     if thrown is None or not _in_a_task(thrown):
         return False
     state = _said(thrown, "getSqlState")
@@ -47,7 +45,7 @@ def of_computation(error: BaseException) -> bool:
 
 def condition_of(error: Exception) -> str:
     """What went wrong, in a word that is the same for every record it happens to."""
-    thrown = _thrown(error)
+    thrown = thrown_by(error)
     condition = _said(thrown, "getCondition")
     if condition is not None and not condition.startswith("_LEGACY"):
         return SUGGESTION.sub("", condition)
@@ -56,31 +54,19 @@ def condition_of(error: Exception) -> str:
 
 def words_of(error: Exception) -> str:
     """What Spark says, without advice that cannot be followed here, on one line."""
-    thrown = _thrown(error)
+    thrown = thrown_by(error)
     text = str(thrown.getMessage() or thrown.toString()) if thrown is not None else str(error)
     text = ADVICE.sub("", text.split("== DataFrame ==")[0])
     text = re.sub(r"\s+", " ", re.sub(r"\n\s*\^+", "", text)).strip()
     return text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]}..."
 
 
-def _thrown(error: BaseException) -> Any:
-    """What a task threw, of the error that Python sees; None if there is no such thing."""
-    if isinstance(error, CapturedException):
-        return error._origin
-    if isinstance(error, Py4JJavaError):
-        thrown: Any = error.java_exception
-        if thrown is not None and thrown.getClass().getName() == "org.apache.spark.SparkException":
-            return thrown.getCause()
-        return thrown
-    return None
-
-
-def _in_a_task(thrown: Any) -> bool:
+def _in_a_task(thrown: Thrown) -> bool:
     frames = list(thrown.getStackTrace())
     return any(f"{one.getClassName()}.{one.getMethodName()}" == IN_A_TASK for one in frames)
 
 
-def _said(thrown: Any, what: str) -> str | None:
+def _said(thrown: Thrown | None, what: str) -> str | None:
     """What one of Spark's own errors says of itself."""
     if thrown is None or not _implements(thrown, "org.apache.spark.SparkThrowable"):
         return None
@@ -88,7 +74,7 @@ def _said(thrown: Any, what: str) -> str | None:
     return None if found is None else str(found)
 
 
-def _implements(thrown: Any, name: str) -> bool:
+def _implements(thrown: Thrown, name: str) -> bool:
     kind = thrown.getClass()
     while kind is not None:
         if any(one.getName() == name for one in kind.getInterfaces()):
@@ -97,7 +83,7 @@ def _implements(thrown: Any, name: str) -> bool:
     return False
 
 
-def _chain(thrown: Any) -> list[set[str]]:
+def _chain(thrown: Thrown | None) -> list[set[str]]:
     """The classes of an error and of those that caused it, each with what they inherit."""
     found: list[set[str]] = []
     while thrown is not None and len(found) < 20:

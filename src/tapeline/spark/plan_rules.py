@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -14,6 +13,7 @@ from tapeline.declare import Step, Summary, Table
 from tapeline.errors import DeclarationError
 from tapeline.plan.visible import SESSIONS
 from tapeline.spark.digits import Digits
+from tapeline.spark.internals import PlanNode, analysed_plan, each, optimised_plan
 
 NODES = {"Project", "Filter", "SubqueryAlias", "LogicalRDD", "Generate", "Join", "Expand",
          "ResolvedHint", "LocalRelation"}  # fmt: skip
@@ -50,9 +50,9 @@ def inspect_plan(
     result: DataFrame, step: Step, snapshots: Mapping[str, DataFrame], stream: DataFrame
 ) -> PlanShape:
     """Refuse what would make a result depend on more than the record and its references."""
-    plan: Any = result._jdf.queryExecution().analyzed()
-    own: Any = stream._jdf.queryExecution().analyzed()
-    nodes: list[Any] = []
+    plan = analysed_plan(result)
+    own = analysed_plan(stream)
+    nodes: list[PlanNode] = []
     lines: list[str] = []
     _collect(plan, own, nodes, lines)
     names = [node.nodeName() for node in nodes]
@@ -76,7 +76,7 @@ def inspect_plan(
     cuts = [words for node in nodes for words in digits.cuts(node.expressions())]
     if isinstance(step, Table) and step.expectations:
         rules = result.select(*[F.expr(rule.condition) for rule in step.expectations])
-        cuts += digits.cuts(rules._jdf.queryExecution().analyzed().expressions())
+        cuts += digits.cuts(analysed_plan(rules).expressions())
     return PlanShape(
         _normalised(lines),
         explodes,
@@ -90,16 +90,17 @@ def inspect_plan(
 def _columns_read(result: DataFrame) -> frozenset[str]:
     """The columns that the optimised step refers to; the rest need not travel to Spark."""
     found: set[str] = set()
-    waiting: list[Any] = [result._jdf.queryExecution().optimizedPlan()]
+    waiting: list[PlanNode] = [optimised_plan(result)]
     while waiting:
         node = waiting.pop()
-        attributes = node.references().toSeq()
-        found |= {str(attributes.apply(i).name()) for i in range(attributes.size())}
-        waiting += [node.children().apply(i) for i in range(node.children().size())]
+        found |= {str(attribute.name()) for attribute in each(node.references().toSeq())}
+        waiting += each(node.children())
     return frozenset(found)
 
 
-def _collect(node: Any, own: Any, found: list[Any], lines: list[str], depth: int = 0) -> None:
+def _collect(
+    node: PlanNode, own: PlanNode, found: list[PlanNode], lines: list[str], depth: int = 0
+) -> None:
     """The nodes above the step's own input: what the engine put below it is not the user's."""
     indent = " " * depth
     if node.equals(own):
@@ -107,12 +108,11 @@ def _collect(node: Any, own: Any, found: list[Any], lines: list[str], depth: int
         return
     found.append(node)
     lines.append(f"{indent}{node.simpleString(ALL_FIELDS)}")
-    children = node.children()
-    for index in range(children.size()):
-        _collect(children.apply(index), own, found, lines, depth + 1)
+    for child in each(node.children()):
+        _collect(child, own, found, lines, depth + 1)
 
 
-def _check_join(node: Any, step: Step) -> None:
+def _check_join(node: PlanNode, step: Step) -> None:
     """A join has the stream on one side and a reference on the other."""
     kind = node.joinType().toString()
     left, right = (_is_stream(node.children().apply(side)) for side in (0, 1))
@@ -130,51 +130,45 @@ def _check_join(node: Any, step: Step) -> None:
     )
 
 
-def _is_inner(node: Any) -> bool:
+def _is_inner(node: PlanNode) -> bool:
     return str(node.joinType().toString()) == "Inner"
 
 
-def _is_stream(node: Any) -> bool:
+def _is_stream(node: PlanNode) -> bool:
     """Whether the step's stream is in this part of the plan: only its rows have a position."""
     waiting = [node]
     while waiting:
         one = waiting.pop()
-        if any(a.name() == "_position" for a in _each(one.output())):
+        if any(a.name() == "_position" for a in each(one.output())):
             return True
-        waiting += _each(one.children())
+        waiting += each(one.children())
     return False
 
 
-def _joined(joins: list[Any], snapshots: Mapping[str, DataFrame]) -> tuple[str, ...]:
+def _joined(joins: list[PlanNode], snapshots: Mapping[str, DataFrame]) -> tuple[str, ...]:
     """The references on the other side of some joins."""
     leaves = {
-        name: leaf
-        for name, rows in snapshots.items()
-        for leaf in _leaves(rows._jdf.queryExecution().analyzed())
+        name: leaf for name, rows in snapshots.items() for leaf in _leaves(analysed_plan(rows))
     }
-    sides = [side for join in joins for side in _each(join.children()) if not _is_stream(side)]
+    sides = [side for join in joins for side in each(join.children()) if not _is_stream(side)]
     found = [leaf for side in sides for leaf in _leaves(side)]
     return tuple(
         name for name, own in leaves.items() if any(own.sameResult(leaf) for leaf in found)
     )
 
 
-def _leaves(node: Any) -> list[Any]:
-    return _each(node.collectLeaves())
+def _leaves(node: PlanNode) -> list[PlanNode]:
+    return each(node.collectLeaves())
 
 
-def _refuse_sessions(node: Any, step: Step) -> None:
-    for attribute in _each(node.output()):
+def _refuse_sessions(node: PlanNode, step: Step) -> None:
+    for attribute in each(node.output()):
         if attribute.metadata().contains("spark.sessionWindow"):
             raise DeclarationError(f"{step.where}: {step.name}() {SESSIONS}")
 
 
-def _each(sequence: Any) -> list[Any]:
-    return [sequence.apply(i) for i in range(sequence.size())]
-
-
-def _check_expressions(node: Any, step: Step) -> None:
-    waiting = [node.expressions().apply(i) for i in range(node.expressions().size())]
+def _check_expressions(node: PlanNode, step: Step) -> None:
+    waiting = each(node.expressions())
     while waiting:
         expression = waiting.pop()
         name = expression.getClass().getSimpleName()

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -20,6 +21,7 @@ from tapeline.errors import OperationError
 from tapeline.java import compared_jars, has_jar, named_jar
 from tapeline.settings import Settings
 from tapeline.spark.conf import spark_conf
+from tapeline.spark.internals import class_path
 
 SPARK_ERRORS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 BARE_FILE_SYSTEM = "hadoop-bare-naked-local-fs"
@@ -43,6 +45,8 @@ def build_session(
 ) -> SparkSession:
     """Start Spark on loopback with the jars that set-up fetched."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # PySpark would look for bin/spark-submit beside the current folder first, and run it.
+    os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Its log4j2.properties keeps the terminal free of what is not an error.
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "log4j"))
@@ -111,8 +115,7 @@ def _refuse_without(session: SparkSession, jars: list[Path]) -> None:
     """A JVM takes its jars when it starts: one that runs already may lack them."""
     if not jars:
         return
-    jvm: Any = session.sparkContext._jvm
-    known = jvm.java.lang.System.getProperty("java.class.path").split(os.pathsep)
+    known = class_path(session).split(os.pathsep)
     lacking = [jar.name for jar in jars if str(jar) not in known]
     if lacking:
         raise OperationError(

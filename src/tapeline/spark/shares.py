@@ -8,16 +8,17 @@ up itself by key, cause and sign.
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tapeline.books.averages import COUNT, SUM
 from tapeline.declare import Summary
 from tapeline.declare.windows import PARTS, parts_of
 from tapeline.errors import DeclarationError, did_you_mean
+from tapeline.spark.internals import Expression, PlanNode, analysed_plan, each, selected
 
 ADVICE = (
     "A measure is a plain F.sum, F.avg or F.count of decimals or integers, with no expression "
@@ -35,14 +36,12 @@ class Outcome(NamedTuple):
 
 def split_aggregation(result: DataFrame, summary: Summary) -> tuple[DataFrame, list[str]]:
     """One row per record and key, with its share of every measure, and the measures' names."""
-    session = result.sparkSession
-    jvm: Any = session.sparkContext._jvm
-    plan: Any = result._jdf.queryExecution().analyzed()
+    plan = analysed_plan(result)
     renames, aggregate = _aggregation(plan, summary)
-    columns: list[tuple[str, Any]] = []
-    finish: dict[str, Any] = {}
+    columns: list[tuple[str, Expression]] = []
+    finish: dict[str, Column] = {}
     measures: list[str] = []
-    for expression in _each(aggregate.aggregateExpressions()):
+    for expression in each(aggregate.aggregateExpressions()):
         inner = expression.child() if expression.nodeName() == "Alias" else expression
         for outcome in _outcomes(renames, expression, summary):
             if inner.getClass().getSimpleName() == "AggregateExpression":
@@ -58,19 +57,14 @@ def split_aggregation(result: DataFrame, summary: Summary) -> tuple[DataFrame, l
             finish |= made
     _check_key(summary, [name for name in finish if name not in measures])
     child = aggregate.child()
-    aliases = [_alias(jvm, name, expression) for name, expression in columns]
-    selected = _java_list(session, [*aliases, _position(child, summary)])
-    sequence = jvm.PythonUtils.toSeq(selected)
-    project = jvm.org.apache.spark.sql.catalyst.plans.logical.Project(sequence, child)
-    dataset = jvm.org.apache.spark.sql.classic.Dataset
-    rows = DataFrame(dataset.ofRows(session._jsparkSession, project), session)
+    rows = selected(result, child, columns, _position(child, summary))
     order = [*summary.key, *measures]
     return rows.select(*[finish[name].alias(name) for name in order], "_position"), measures
 
 
-def _position(child: Any, summary: Summary) -> Any:
+def _position(child: PlanNode, summary: Summary) -> Expression:
     """The place of each record, which must reach the aggregation."""
-    position = next((a for a in _each(child.output()) if a.name() == "_position"), None)
+    position = next((a for a in each(child.output()) if a.name() == "_position"), None)
     if position is None:
         raise DeclarationError(
             f"{summary.where}: {summary.name}() loses '_position' before it aggregates. Use "
@@ -79,9 +73,9 @@ def _position(child: Any, summary: Summary) -> Any:
     return position
 
 
-def _aggregation(plan: Any, summary: Summary) -> tuple[list[Any], Any]:
+def _aggregation(plan: PlanNode, summary: Summary) -> tuple[list[PlanNode], PlanNode]:
     """The one Aggregate, and the renaming projections above it."""
-    renames: list[Any] = []
+    renames: list[PlanNode] = []
     node = plan
     while node.nodeName() in ("Project", "SubqueryAlias"):
         if node.nodeName() == "Project":
@@ -95,7 +89,7 @@ def _aggregation(plan: Any, summary: Summary) -> tuple[list[Any], Any]:
     return renames, node
 
 
-def _outcomes(renames: list[Any], expression: Any, summary: Summary) -> list[Outcome]:
+def _outcomes(renames: list[PlanNode], expression: Expression, summary: Summary) -> list[Outcome]:
     """What becomes of a column of the aggregation: nothing when it is left out.
 
     Behind the aggregation a column may be renamed, and a window taken apart.
@@ -103,7 +97,7 @@ def _outcomes(renames: list[Any], expression: Any, summary: Summary) -> list[Out
     found = [(expression.exprId(), Outcome(str(expression.name())))]
     for project in reversed(renames):
         kept = []
-        for item in _each(project.projectList()):
+        for item in each(project.projectList()):
             inner = item.child() if item.nodeName() == "Alias" else item
             field = None
             if inner.getClass().getSimpleName() == "GetStructField":
@@ -122,8 +116,8 @@ def _outcomes(renames: list[Any], expression: Any, summary: Summary) -> list[Out
 
 
 def _measure(
-    name: str, aggregate: Any, result: DataFrame, summary: Summary
-) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+    name: str, aggregate: Expression, result: DataFrame, summary: Summary
+) -> tuple[list[tuple[str, Expression]], dict[str, Column]]:
     """What a record adds to a measure: the expressions to evaluate, and the columns to store."""
     function = aggregate.aggregateFunction()
     kind = function.getClass().getSimpleName()
@@ -144,22 +138,22 @@ def _measure(
         return _average(name, function, result)
     if kind == "Sum":
         return [(name, function.child())], {name: _zero_if_null(name, kind_of)}
-    children = _each(function.children())
+    children = each(function.children())
     parts = [(f"{name}__{i}", child) for i, child in enumerate(children)]
-    present: Any = F.lit(True)
+    present = F.lit(True)
     for part, _ in parts:
         present = present & F.col(f"`{part}`").isNotNull()
     return parts, {name: F.when(present, 1).otherwise(0).cast("bigint")}
 
 
-def _zero_if_null(name: str, kind: Any) -> Any:
+def _zero_if_null(name: str, kind: DataType | str) -> Column:
     # Both sides of one type: beside an integer Spark would cut the decimals of a long one.
     return F.coalesce(F.col(f"`{name}`").cast(kind), F.lit(0).cast(kind))
 
 
 def _average(
-    name: str, function: Any, result: DataFrame
-) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+    name: str, function: Expression, result: DataFrame
+) -> tuple[list[tuple[str, Expression]], dict[str, Column]]:
     """An average is kept as a sum and a count, which add up; readers divide."""
     kind = str(function.child().dataType().simpleString())
     found = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
@@ -172,7 +166,7 @@ def _average(
     }
 
 
-def _uncast(name: str, aggregate: Any, summary: Summary) -> str:
+def _uncast(name: str, aggregate: Expression, summary: Summary) -> str:
     """Why a sum or average of doubles is refused, and the line to write instead."""
     function = aggregate.aggregateFunction()
     child = function.child()
@@ -191,8 +185,8 @@ def _uncast(name: str, aggregate: Any, summary: Summary) -> str:
 
 
 def _key_part(
-    outcome: Outcome, inner: Any, result: DataFrame, summary: Summary
-) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+    outcome: Outcome, inner: Expression, result: DataFrame, summary: Summary
+) -> tuple[list[tuple[str, Expression]], dict[str, Column]]:
     """A grouping column as the key stores it: a window as its start and its end."""
     name = outcome.name
     if _aggregates(inner):
@@ -236,27 +230,8 @@ def _check_key(summary: Summary, grouped: list[str]) -> None:
     )
 
 
-def _alias(jvm: Any, name: str, expression: Any) -> Any:
-    named = jvm.org.apache.spark.sql.catalyst.expressions.NamedExpression
-    empty = jvm.PythonUtils.toSeq(jvm.java.util.ArrayList())
-    return jvm.org.apache.spark.sql.catalyst.expressions.Alias(
-        expression, name, named.newExprId(), empty, jvm.scala.Option.empty(), empty
-    )
-
-
-def _java_list(session: Any, items: list[Any]) -> Any:
-    values = session.sparkContext._jvm.java.util.ArrayList()
-    for item in items:
-        values.add(item)
-    return values
-
-
-def _aggregates(expression: Any) -> bool:
+def _aggregates(expression: Expression) -> bool:
     """Whether an aggregate hides inside an expression."""
     return expression.getClass().getSimpleName() == "AggregateExpression" or any(
-        _aggregates(child) for child in _each(expression.children())
+        _aggregates(child) for child in each(expression.children())
     )
-
-
-def _each(sequence: Any) -> list[Any]:
-    return [sequence.apply(i) for i in range(sequence.size())]

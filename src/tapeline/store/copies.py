@@ -49,7 +49,7 @@ def _logs_first(home: Path, left_out: Callable[[PurePath], bool]) -> Iterator[Pa
 def copy_files(
     source: Path, target: Path, progress: Progress
 ) -> Iterator[tuple[str, tuple[int, str]]]:
-    """Copy every file, to stay, and say its size and SHA-256."""
+    """Copy every file durably. Yields its size and SHA-256."""
     paths = sorted(p for p in source.rglob("*") if p.is_file() and not p.is_symlink())
     total, done = sum(p.stat().st_size for p in paths), 0
     made: set[Path] = set()
@@ -75,7 +75,7 @@ def copy_files(
 
 
 def rename_folder(source: Path, target: Path) -> None:
-    """Give a folder its name, to stay; an empty folder of that name gives way."""
+    """Rename a folder durably; an empty folder of that name is replaced."""
     if target.exists():
         target.rmdir()
     source.rename(target)

@@ -148,7 +148,7 @@ class TableWriter:
             sync(written)
 
     def settle(self, since: int) -> None:
-        """Sync what delta-rs wrote behind a version: it does not do so by itself."""
+        """Sync what delta-rs wrote after a version: delta-rs does not sync."""
         log = self.folder / "_delta_log"
         for version in range(max(since + 1, 0), self.table.version() + 1):
             entry = log / f"{version:020}.json"

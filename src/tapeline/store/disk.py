@@ -104,7 +104,7 @@ def lease(handle: int) -> Lease:
 
 
 def hold(path: Path, what: str) -> int:
-    """Lock a file for the life of the process, or until the handle given back is closed."""
+    """Lock a file for the life of the process, or until the returned handle is closed."""
     handle = open_lock(path)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

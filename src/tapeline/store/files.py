@@ -24,7 +24,7 @@ def sync(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, to stay; for this user alone."""
+    """Create a folder durably, with missing parents; only this user can read it."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
@@ -100,7 +100,7 @@ def replace_file(path: Path, content: bytes, shared: bool = False, lasting: bool
 
 
 def replace_json(path: Path, value: Any) -> None:
-    """Put a small JSON file in its place, to stay."""
+    """Replace a small JSON file durably."""
     replace_file(path, json.dumps(value).encode())
 
 

@@ -40,7 +40,7 @@ def tidy(book: TableWriter, settings: HousekeepingSettings, flown: bool = True) 
 def room_of_a_turn(sizes: Sequence[int], target_bytes: int) -> int:
     """How large the files of a turn may become: a tier, or the target once that fills a file.
 
-    One file that took in a little at every turn would be written anew at every turn, up to the
+    One file that took in a little at every turn would be written again at every turn, up to the
     target, while the flow stands still. Files of half the target and more are as good as full.
     """
     unfinished = sum(size for size in sizes if size < target_bytes // 2)

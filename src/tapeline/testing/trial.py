@@ -111,7 +111,7 @@ class Trial:
         return [r for r in rows if r["_sign"] > 0 and left.get(_place(r), 0) <= r["_batch"]]
 
     def redrive(self, record: bytes | None = None, who: str = SOMEBODY, **chosen: Any) -> int:
-        """Send quarantined records again, chosen as `quarantined` does; gives back how many."""
+        """Send quarantined records again, chosen as `quarantined` does. Returns how many."""
         rows = quarantined(self.books, **chosen)
         return self._decided(REDRIVE, rows, who, record)
 

@@ -128,7 +128,7 @@ def market_of(venue: str) -> Market:
 
 
 def named(text: str) -> tuple[Market, ...]:
-    """The markets that a text names, apart by commas, such as "US,IN,EU"."""
+    """The markets that a text names, separated by commas, such as "US,IN,EU"."""
     names = list(dict.fromkeys(name.strip().upper() for name in text.split(",")))
     for name in names:
         if name not in KNOWN:

@@ -192,7 +192,7 @@ def round_money(amount: Decimal, minor_units: int) -> Decimal:
 
 
 def window_start(moment: datetime) -> datetime:
-    """The start, in UTC, of the quarter of an hour that a moment lies in."""
+    """The start, in UTC, of the quarter of an hour that a moment is in."""
     moment = moment.astimezone(UTC)
     return moment - (moment - datetime.min.replace(tzinfo=UTC)) % WINDOW
 

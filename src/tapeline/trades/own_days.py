@@ -52,7 +52,7 @@ def read_own_days(path: Path) -> OwnDays:
 def extend_calendar(
     calendar: Path, market: Market, own: OwnDays, since: date | None = None
 ) -> Extended:
-    """Add the days that a settlement calendar lacks; from `since` on they are made anew."""
+    """Add the days that a settlement calendar lacks; rebuild those from `since` on."""
     rows = list(_rows(calendar, COLUMNS))
     venues = tuple(venue.code for venue in market.venues)
     last = date(max(own.years), 12, 31)

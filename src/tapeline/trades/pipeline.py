@@ -31,7 +31,7 @@ CURRENCIES = option("trades.currencies", ",".join(sorted(MINOR_UNITS)))
 MARKETS = chosen()
 ZONE = checked_zone(option("trades.zone", MARKETS[0].zone))
 MAIN_CURRENCY = option("trades.main_currency", MARKETS[0].currency)
-TOPICS = option("trades.topics", "")  # where trades come from; the folder landing/ unsaid
+TOPICS = option("trades.topics", "")  # where trades come from (default: the folder landing/)
 CLIENT_DUE = option("trades.client_due", "no")  # one more Spark job and two tables per batch
 if CLIENT_DUE not in ("yes", "no"):
     raise DeclarationError(f"trades.client_due must be yes or no, not '{CLIENT_DUE}'.")

@@ -1,6 +1,6 @@
 """The settlement calendar: when a trade of a venue and a date is paid, and with what.
 
-The rule. A trade settles so many settlement days after its trade date as its market's cycle says.
+The rule. A trade settles a number of settlement days after its trade date: the cycle of its market.
 Which days those are differs by market (`Market.paid_on`). In the United States it is a weekday on
 which the banks are open (no Federal Reserve holiday) and the exchange is not on a scheduled
 holiday. So:
@@ -82,7 +82,7 @@ def sessions(first: date, last: date, venue: str = HOME_VENUE) -> tuple[Session,
 
 
 def latest_session(before: date, venue: str = HOME_VENUE) -> date:
-    """The date of the venue's last session that lies before a date."""
+    """The date of the venue's last session before a date."""
     first, last = before - timedelta(days=LOOK_AHEAD_DAYS), before - timedelta(days=1)
     return sessions(first, last, venue)[-1].date
 

@@ -37,7 +37,7 @@ def check_register(look: AuditScan, table: Table) -> Iterator[Check]:
 
 def _split(look: AuditScan, table: Table, view: str, verdicts: dict[int, int]) -> Iterator[Check]:
     """Where rows of messages are records: no message lacks a verdict, and no row does."""
-    # A message that stays whole has one verdict, at row -1; of any other its row 0 stands for it.
+    # A message that stays whole has one verdict, at row -1; any other is counted by its row 0.
     messages = look.sums(view, "sum(_sign) filter (_row = 0 and _position.row <= 0)::bigint")
     what = f"{table.name}: messages with verdicts = records of {table.stream}"
     yield compared(what, _given(look, table), messages)

@@ -55,7 +55,7 @@ def check_tape(look: AuditScan, source: str) -> Iterator[Check]:
 def _compared(
     source: str, taken: Taken, rows: list[dict[str, Any]], held: dict[int, int]
 ) -> Iterator[Check]:
-    """What the flow says it took = what its batches list = what lies on the tape."""
+    """What the flow says it took = what its batches list = what is on the tape."""
     listed = {row["batch"]: row for row in rows}
     for words, said, found in (
         ("records listed", _records, lambda n: listed[n]["records"]),

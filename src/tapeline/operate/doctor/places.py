@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from functools import reduce
-from operator import and_
 from pathlib import Path
 from shlex import quote
 
@@ -49,11 +47,15 @@ def _privacy(home: Path) -> Iterator[Finding]:
     """Whether other users of this machine can look into the books, or hold their locks."""
     if not home.exists():
         return
-    # Who cannot pass a folder above cannot read what is below, whatever its own mode says.
-    passed = reduce(and_, (folder.stat().st_mode for folder in home.parents), 0o077)
-    open_to = home.stat().st_mode & 0o055
-    who = [name for name, bit in (("its group", 0o010), ("all other users", 0o001))
-           if passed & bit and open_to & (bit * 5)]  # fmt: skip
+    state = home.stat()
+    # Who cannot pass a folder above cannot read what is below, whatever its own mode says. Users of
+    # the group may pass a folder of another group as others do.
+    above = [folder.stat() for folder in home.parents]
+    group = all(one.st_mode & (0o010 if one.st_gid == state.st_gid else 0o011) for one in above)
+    others = all(one.st_mode & 0o001 for one in above)
+    who = [name for name, passes, bits in (("its group", group, 0o050),
+                                           ("all other users", others, 0o005))
+           if passes and state.st_mode & bits]  # fmt: skip
     if who:
         yield Finding("privacy", "warning", f"{' and '.join(who)} can read {home}",
                       f"Unless you want that, run: chmod 700 {quote(str(home))}")  # fmt: skip

@@ -12,6 +12,7 @@ from tapeline.operate.doctor.finding import Finding
 from tapeline.plan.graph import view_inputs
 from tapeline.store.delta_files import LogError, damage, tables_below
 from tapeline.store.duckdb import QueryError, connect, newest_batch, quoted
+from tapeline.words import counted
 
 
 def tables(books: Books) -> Iterator[Finding]:
@@ -22,7 +23,8 @@ def tables(books: Books) -> Iterator[Finding]:
         yield Finding(f"table {folder.relative_to(home)}", "error", words,
                       "See 'What to do on each error' in docs/operate.md.")  # fmt: skip
     if folders and not wrong:
-        yield Finding("tables", "ok", f"{len(folders)} tables: all logs and files are complete")
+        number = counted(len(folders), "table")
+        yield Finding("tables", "ok", f"{number}: all logs and files are complete")
 
 
 def positions(books: Books) -> Iterator[Finding]:
@@ -76,4 +78,6 @@ def _outgrown(books: Books, summary: Summary) -> str:
     if not count:
         return ""
     some = ", ".join(map(str, first[0]))
-    return f"{count:,} of its rows have a number too large for its type, the first for {some}"
+    have = "has" if count == 1 else "have"
+    rows = counted(count, "row")
+    return f"{rows} {have} a number too large for its type, the first for {some}"

@@ -77,7 +77,7 @@ class Victim:
 
 
 def run_once(target: str, project: Path) -> None:
-    """Work off all that is there, undisturbed."""
+    """Process everything waiting, without kills."""
     done = subprocess.run(
         [*COMMAND, "run", target, "--once", *_places(project)],
         env={**os.environ, **SETTLE},

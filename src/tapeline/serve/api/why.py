@@ -51,7 +51,7 @@ def revisions(
 
 
 @routes.get("/why/{summary}/records", summary="Records of a revision")
-def behind(  # noqa: PLR0913 - a route's parameters are its query
+def records_of_revision(  # noqa: PLR0913 - a route's parameters are its query
     desk: Context,
     summary: str,
     key: Texts,
