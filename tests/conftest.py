@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from tapeline import testing
@@ -17,6 +18,10 @@ from tests.support.steps_once import StepsOnce
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SHARED = Path(__file__).parents[2] / "shared" / "data"
+
+# How long an example takes says nothing: the machine may be busy.
+settings.register_profile("busy", deadline=None)
+settings.load_profile("busy")
 
 # A machine's own settings must not reach the tests.
 for name in [n for n in os.environ if n.startswith("TAPELINE_") and n != "TAPELINE_JARS"]:

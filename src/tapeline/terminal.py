@@ -11,6 +11,8 @@ import json
 import logging
 import re
 import sys
+import threading
+import traceback
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -88,6 +90,19 @@ class HarmlessFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return lines(super().format(record))
+
+
+def guard_standard_error() -> None:
+    """Let Python's own words be harmless, too: of threads that fail, and of logs nobody set up."""
+
+    def say(failed: threading.ExceptHookArgs) -> None:
+        if failed.exc_value is not None and failed.exc_type is not SystemExit:
+            told = traceback.format_exception(failed.exc_value)
+            Terminal(stderr=True).print("".join(told), soft_wrap=True, highlight=False)
+
+    threading.excepthook = say
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(HarmlessFormatter("%(message)s"))
 
 
 def _named(found: re.Match[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -85,20 +86,36 @@ def test_a_number_beyond_its_type_is_shown_to_the_last_digit(
         "from pyspark.sql import functions as F\n"
         "from tapeline import Files, Pipeline, Stream\n"
         "pipeline = Pipeline('large')\n"
-        "pipeline.source('raw', Files('landing/', schema='id string, n bigint'))\n"
+        "schema = 'id string, shop string, n bigint, m decimal(38,16)'\n"
+        "pipeline.source('raw', Files('landing/', schema=schema))\n"
         "@pipeline.table(key='id')\n"
         "def rows(raw: Stream) -> DataFrame:\n"
-        "    return raw.withColumn('shop', F.lit('north'))\n"
+        "    return raw\n"
         "@pipeline.summary(key='shop')\n"
         "def totals(rows: Stream) -> DataFrame:\n"
-        "    return rows.groupBy('shop').agg(F.sum('n').alias('n'))\n"
+        "    return rows.groupBy('shop').agg(F.sum('n').alias('n'), F.sum('m').alias('m'))\n"
     )
     settings = Settings(project=tmp_path)
     trial = Trial(load_pipeline(str(tmp_path / "pipeline.py"), settings), tmp_path)
-    trial.feed(raw=[{"id": name, "n": 6 * 10**18 + 1} for name in "ab"])
+    # At and beyond the limits of both types, and of JavaScript's numbers, on both sides of zero.
+    most, small = "9999999999999999999999.9999999999999999", "0.0000000000000001"
+    numbers = {
+        "one": (2**63 - 1, most),
+        "two": (-(2**63), f"-{most}"),
+        "exact": (2**53 + 1, small),
+    }
+    expected = {}
+    for shop, (whole, money) in numbers.items():
+        some = {"shop": shop, "n": whole, "m": money}
+        trial.feed(raw=[{"id": f"{shop} {n}", **some} for n in range(3)])
+        with localcontext(prec=100):
+            expected[shop] = [f"{3 * whole:,}", f"{3 * Decimal(money):,f}"]
     with served(tmp_path, pipeline="pipeline.py") as address:
         quiet.goto(f"{address}/summary")
-        expect(quiet.locator("#twin")).to_contain_text("12,000,000,000,000,000,002")
+        for shop, cells in expected.items():
+            row = quiet.locator("#twin tbody tr", has_text=shop)
+            for cell in cells:
+                expect(row.get_by_text(cell, exact=True)).to_be_visible()
 
 
 def test_a_late_trade_marks_its_window_and_the_click_explains_it(

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 from tapeline import OperationError
 from tapeline.errors import TapelineBug
 from tapeline.flow.culprits import TooMany, halve
 from tapeline.flow.steps import StepFailedError
 from tapeline.settings import Settings
-from tapeline.spark.failures import of_computation
+from tapeline.spark.failures import IN_A_TASK, of_computation
 
 
 def broken(words: str) -> StepFailedError:
@@ -86,6 +88,83 @@ def test_other_errors_are_never_halved(error: type[Exception]) -> None:
         halve("step", step, rows_of([1, 2, 3]), np.array([1, 2, 3], dtype=np.int64), 100)
     assert step.runs == 1
     assert not of_computation(error("no"))
+
+
+LANG, SPARK = "java.lang.", "org.apache.spark."
+RUNTIME = (f"{LANG}RuntimeException", f"{LANG}Exception", f"{LANG}Throwable")
+IO = ("java.io.IOException", f"{LANG}Exception", f"{LANG}Throwable")
+ERROR = (f"{LANG}VirtualMachineError", f"{LANG}Error", f"{LANG}Throwable")
+
+
+def java_class(kinds: tuple[str, ...], interfaces: tuple[str, ...] = ()) -> Any:
+    """A class as Java shows it: its name, its interfaces, and what it inherits from."""
+    above = java_class(kinds[1:]) if kinds[1:] else None
+    return SimpleNamespace(
+        getName=lambda: kinds[0],
+        getSuperclass=lambda: above,
+        getInterfaces=lambda: [SimpleNamespace(getName=lambda one=one: one) for one in interfaces],
+    )
+
+
+def thrown(*kinds: str, state: str | None = None, cause: Any = None, frame: str = IN_A_TASK) -> Any:
+    """An error of Java's, thrown in a task unless another place is named."""
+    where, _, method = frame.rpartition(".")
+    place = SimpleNamespace(getClassName=lambda: where, getMethodName=lambda: method)
+    spoken = (f"{SPARK}SparkThrowable",) if state else ()
+    return SimpleNamespace(
+        _target_id="o1",
+        getClass=lambda: java_class(kinds, spoken),
+        getStackTrace=lambda: [place],
+        getCause=lambda: cause,
+        getSqlState=lambda: state,
+    )
+
+
+def in_python(error: Any) -> Py4JJavaError:
+    """As Python sees what a task threw: inside Spark's own error."""
+    return Py4JJavaError("no", thrown(f"{SPARK}SparkException", *RUNTIME[1:], cause=error))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        thrown(f"{LANG}ArithmeticException", *RUNTIME),
+        thrown(*RUNTIME),
+        thrown(f"{SPARK}SparkArithmeticException", *RUNTIME, state="22003"),
+        thrown(f"{SPARK}SparkRuntimeException", *RUNTIME, state="P0001"),
+        thrown(*RUNTIME, state="42000", cause=thrown(f"{LANG}ArithmeticException", *RUNTIME)),
+    ],
+    ids=["arithmetic", "runtime", "data", "raised by the user", "another state"],
+)
+def test_what_a_record_can_cause_is_of_the_computation(error: Any) -> None:
+    assert of_computation(in_python(error))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        thrown("java.io.FileNotFoundException", *IO),
+        thrown("java.io.UncheckedIOException", *RUNTIME),
+        thrown(*RUNTIME, cause=thrown(*IO)),
+        thrown(*RUNTIME, cause=thrown(*RUNTIME, cause=thrown("java.net.SocketException", *IO))),
+        thrown(f"{LANG}OutOfMemoryError", *ERROR),
+        thrown(*RUNTIME, cause=thrown(f"{LANG}OutOfMemoryError", *ERROR)),
+        thrown(f"{SPARK}memory.SparkOutOfMemoryError", f"{LANG}OutOfMemoryError", *ERROR),
+        thrown(f"{LANG}StackOverflowError", *ERROR),
+        thrown(f"{LANG}IllegalStateException", *RUNTIME),
+        thrown("java.util.concurrent.CancellationException", f"{LANG}IllegalStateException",
+               *RUNTIME),
+        thrown(f"{LANG}InterruptedException", *RUNTIME[1:]),
+        *(thrown(*RUNTIME, state=state) for state in ("08000", "53200", "57014", "58030", "XXKDA")),
+        thrown(f"{LANG}ArithmeticException", *RUNTIME, frame="java.lang.Thread.run"),
+        None,
+    ],
+    ids=["a file", "unchecked", "a cause", "a deep cause", "memory", "memory below", "of Spark's",
+         "the stack", "a broken promise", "cancelled", "interrupted", "network", "resources",
+         "an operator", "the system", "Spark's mistake", "outside of a task", "a lost process"],
+)  # fmt: skip
+def test_what_no_record_causes_is_never_of_the_computation(error: Any) -> None:
+    assert not of_computation(in_python(error))
 
 
 def test_the_limit_is_a_setting() -> None:

@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import re
+import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -134,6 +135,37 @@ def test_a_bug_is_printed_harmlessly(
     said = capsys.readouterr().err
     assert obeyed(said) == []
     assert "ValueError" in said
+
+
+WITHOUT_US = """
+import logging, sys, threading
+from tapeline.cli import main
+from tests.support.hostile import HOSTILE
+def fails():
+    raise ValueError(HOSTILE)
+sys.argv = ["tapeline", "--version"]
+try:
+    main()
+except SystemExit:
+    logging.getLogger("of.a.library").warning("logged %s", HOSTILE)
+    thread = threading.Thread(target=fails)
+    thread.start()
+    thread.join()
+"""
+
+
+def test_what_python_itself_prints_is_harmless() -> None:
+    """The traceback of a thread, and a library's log that nobody set up."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_US],
+        cwd=SOURCES.parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert obeyed(done.stderr) == []
+    assert r"logged \[/x][link=" in done.stderr
+    assert r"ValueError: \[/x][link=" in done.stderr
 
 
 def test_nothing_prints_around_the_terminal() -> None:

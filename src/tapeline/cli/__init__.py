@@ -14,7 +14,7 @@ from tapeline.cli.options import err
 from tapeline.errors import OperationError, TapelineError
 from tapeline.show import readable
 from tapeline.store.files import keep_private
-from tapeline.terminal import styled
+from tapeline.terminal import guard_standard_error, styled
 
 # Commands that write what somebody asked for, where they asked for it: their umask decides.
 FOR_PEOPLE = {"new", "export", "views", "service", "calendar", "simulate"}
@@ -57,6 +57,7 @@ def _options(
 
 def main() -> None:
     """Run the command line; an error exits with its own code."""
+    guard_standard_error()
     try:
         raise SystemExit(app(standalone_mode=False))
     except TapelineError as error:
