@@ -132,10 +132,12 @@ def test_a_parameter_without_annotation_is_refused() -> None:
             return raw
 
 
-def test_a_view_reads_summaries_and_references_only() -> None:
+def test_a_view_reads_no_sources() -> None:
     pipeline = small()
     pipeline.view("totals", "select * from raw")
-    with pytest.raises(DeclarationError, match="reads 'raw', which is neither a summary"):
+    with pytest.raises(
+        DeclarationError, match="reads 'raw', which is not a summary, table or reference"
+    ):
         resolve(pipeline)
 
 

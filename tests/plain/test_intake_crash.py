@@ -17,7 +17,7 @@ import pytest
 
 from tapeline.errors import OperationError
 from tapeline.intake.files import FileRules
-from tapeline.store import delta
+from tapeline.store import delta_files
 from tests.support.intake_desk import Desk
 
 # All that changes a disk, but for writing into files that are not in their place yet.
@@ -209,7 +209,7 @@ def test_an_archived_original_is_never_overwritten(tmp_path):
     desk.send("a.json", b"1\n")
     desk.run()
     shutil.rmtree(desk.layout.home / "bronze")  # somebody has deleted the tape, not the archive
-    delta._followed.clear()  # as in a new process
+    delta_files._followed.clear()  # as in a new process
     desk.start()
     desk.send("a.json", b"2\n")
     desk.run()

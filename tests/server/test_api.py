@@ -175,5 +175,5 @@ def test_the_description_names_every_route(address: str) -> None:
     paths: dict[str, Any] = httpx.get(f"{address}/api/openapi.json").json()["paths"]
     assert {path.split("/")[2] for path in paths} == {
         "pipeline", "read", "values", "why", "changes", "quarantine", "unmatched", "audit",
-        "health", "events", "me",
+        "health", "events", "me", "records",
     }  # fmt: skip

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("spark")
 NAMES = (
     *"abchjklnpqrstvw",
     *("source", "part", "at", "place", "batch", "key", "wanted", "stored", "recent"),
+    *("order", "group", "select", "from", "where", "end", "table", "user", "all", "values"),
     *("register", "links", "tape", "listed", "shares", "standing", "ordinal", "raw", "event"),
 )
 
@@ -40,11 +41,12 @@ def pipeline() -> Pipeline:
     def second(first: Stream) -> DataFrame:
         return first
 
-    @found.summary(key=["s", "part"])
+    @found.summary(key=["s", "part", "order"])
     def sums(second: Stream) -> DataFrame:
-        adds = [F.sum(name).alias(name) for name in NAMES if name not in ("s", "part")]
-        return second.groupBy("s", "part").agg(*adds)
+        adds = [F.sum(name).alias(name) for name in NAMES if name not in ("s", "part", "order")]
+        return second.groupBy("s", "part", "order").agg(*adds)
 
+    found.view("lines", 'select "order", "group" + second."end" as n from second')
     return found
 
 
@@ -65,6 +67,7 @@ def test_any_name_of_a_column_is_a_users_own(tmp_path: Path) -> None:
     again.flow.advance()
     (seven,) = [row for row in again.read("sums") if row["s"] == 7]
     assert {seven[name] for name in NAMES} == {7}
-    assert [one.cause for one in why(again.books, "sums", ["5", "5"])] == ["correction"] * 2
+    assert [one.cause for one in why(again.books, "sums", ["5", "5", "5"])] == ["correction"] * 2
+    assert again.read("lines") == [{"order": 7, "n": 14}, {"order": 1, "n": 2}]
     assert again.verdicts("second") == {"kept": 2}
     assert all(check.balances for check in audit(again.books, full=True))

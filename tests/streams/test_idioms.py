@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tapeline import Changes, Each, Files, Memory, Pipeline, Snapshot, Stream
+from tapeline import Changes, DeclarationError, Each, Files, Memory, Pipeline, Snapshot, Stream
 from tapeline.books.revisions import changes, why
 from tapeline.books.sql import ask_sql, askable
 from tapeline.books.sql_dialects import DuckDBSnapshot
@@ -47,6 +47,13 @@ def shop() -> Pipeline:
     def sliding(sales: Stream) -> DataFrame:
         hours = sales.groupBy(F.window("at", "1 hour", "30 minutes"))
         return hours.agg(F.sum("price").alias("money"))
+
+    pipeline.view(
+        "dearest",
+        "select sales.id, sales.price, by_hour.price as mean from sales join by_hour "
+        "on sales.city = by_hour.city and sales.at >= w_start and sales.at < w_end "
+        "where sales.price > by_hour.price",
+    )
 
     @pipeline.sink(Memory())
     def told(by_hour: Changes) -> Changes:
@@ -156,6 +163,17 @@ def test_spark_reads_the_same_averages(trial: Trial, spark: Any) -> None:
     }
     odd = spark.sql(f"select {in_spark('cast(-20.00 as decimal(20,2))', '3', kind)} as price")
     assert odd.collect()[0].price == Decimal("-6.666667")
+
+
+def test_a_view_reads_tables_beside_summaries(trial: Trial, tmp_path: Path) -> None:
+    expected = {"id": "2", "price": Decimal("1.01"), "mean": Decimal("1.000000")}
+    assert trial.read("dearest") == [expected]
+    assert ask_sql(trial.books, "select * from dearest").rows.to_pylist() == [expected]
+    wrong = shop()
+    wrong.view("wrong", "select prize from by_hour")
+    (tmp_path / "shops.csv").write_text("shop,city\na,Ulm\n")
+    with pytest.raises(DeclarationError, match="view 'wrong' does not work"):
+        Trial(wrong, tmp_path / "root", project=tmp_path, like=trial)
 
 
 def test_why_tells_how_an_average_moved(trial: Trial) -> None:

@@ -16,6 +16,7 @@ from tapeline.books.exact import MOST_DIGITS, WIDEST, Kind, Number
 
 SUM, COUNT = "__avg_sum", "__avg_count"  # after the name of an average, in journals and links
 MORE_DECIMALS = 4
+AVERAGE = {b"tapeline": b"average"}  # on the column of an average
 
 
 def averages_in(names: Iterable[str]) -> list[str]:
@@ -83,10 +84,18 @@ def shown_rows(rows: pa.Table) -> pa.Table:
             kind, shown = Kind.of(totals.type), Kind.of(rows[name].type)
             pairs = zip(totals.to_pylist(), counts, strict=True)
             exactly = [average(total, int(count), kind, shown) for total, count in pairs]
-            column = pa.array(exactly, pa.decimal256(WIDEST, shown.scale))
-            rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+            column = pa.chunked_array([pa.array(exactly, pa.decimal256(WIDEST, shown.scale))])
+        else:
+            column = rows[name]
+        field = pa.field(name, column.type, metadata=AVERAGE)
+        rows = rows.set_column(rows.schema.get_field_index(name), field, column)
         rows = rows.drop_columns([name + SUM, name + COUNT])
     return rows
+
+
+def is_average(field: pa.Field) -> bool:
+    """Whether a column of shown rows is an average, which does not add up."""
+    return dict(field.metadata or {}) == AVERAGE
 
 
 def in_duckdb(total: str, count: str, kind: Kind) -> str:

@@ -21,8 +21,11 @@ def shape_of(books: Books, name: str) -> pa.Schema:
     if name in plan.references:
         stored = stored_schema(layout.reference(name))
         return pa.schema([field for field in stored if field.name != "_batch"])
-    summary = plan.summaries[name]
-    stored = stored_schema(layout.journal(name))
+    return summary_shape(plan.summaries[name], stored_schema(layout.journal(name)))
+
+
+def summary_shape(summary: Summary, stored: pa.Schema) -> pa.Schema:
+    """The columns of a summary as a reader sees them, from those of its journal."""
     key = [stored.field(column) for column in summary.key]
     status = [pa.field("_status", pa.string())] if summary.time is not None else []
     more = [stored.field("_entries"), *status, pa.field(OVERFLOW, pa.bool_())]

@@ -14,9 +14,10 @@ from tapeline.books.averages import shown_shares
 from tapeline.books.position import Position, has_rows, position_of, row_column
 from tapeline.books.schemas import MESSAGE, key_words
 from tapeline.declare import Summary
-from tapeline.store.duckdb import Connection, connect, quoted, register_table, register_tape
+from tapeline.store.duckdb import Connection, connect, register_table, register_tape
 
 Row = dict[str, Any]
+MOST_PER_REVISION = 100_000
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class RecordsPage:
 
     limit: int
     offset: int = 0
+    per_revision: bool = False  # so many of each revision, not of all together
 
 
 def records_of(
@@ -73,14 +75,20 @@ def _links(
     where, values = condition
     if not register_table(connection, "links", books.layout.links(summary.name)):
         return []
-    some = f" limit {page.limit} offset {page.offset}" if page else ""
-    rows = connection.execute(
-        f"select * exclude ({', '.join(quoted(k) for k in summary.key)}) from links "
-        f"where {where} order by _batch, _position, _sign{some}",
-        values,
-    )
+    if page and page.per_revision:
+        # Only the first of each group stay in memory, however many there are.
+        most = min(page.limit, MOST_PER_REVISION)
+        first = f"arg_min(_link, struct_pack(place := _position, sign := _sign), {most})"
+        rows_of_each = f"from links as _link where {where} group by _batch, _cause"
+        groups = f"select unnest({first}) as one {rows_of_each}"
+        query = f"select unnest(one) from ({groups}) order by one._batch, one._position, one._sign"
+    else:
+        some = f"limit {page.limit} offset {page.offset}" if page else ""
+        query = f"select * from links where {where} order by _batch, _position, _sign {some}"
+    rows = connection.execute(query, values)
     names = [column[0] for column in rows.description or ()]
-    return [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
+    found = [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
+    return [{n: v for n, v in one.items() if n not in summary.key} for one in found]
 
 
 def _keys(
@@ -165,7 +173,7 @@ def origins_of(
         ).to_arrow_table()
         for record in rows.to_pylist():
             origin = {
-                "delivery": names.get(record["delivery"]),
+                "delivery": record.get("path") or names.get(record["delivery"]),
                 "line": record["line"],
                 "message": message_of(record),
             }
@@ -181,6 +189,18 @@ def origins_at(books: Books, places: Sequence[Position]) -> dict[Position, Row]:
     with connect() as connection:
         _want(connection, places)
         return origins_of(connection, books, places)
+
+
+def origin_facts(origin: Row) -> Row:
+    """File and line of a record, or topic, partition and offset."""
+    message = origin.get("message") or {}
+    return {
+        "delivery": origin.get("delivery"),
+        "line": None if message else origin.get("line"),
+        "topic": message.get("topic"),
+        "partition": message.get("partition"),
+        "offset": message.get("offset"),
+    }
 
 
 def record_at(books: Books, place: Position) -> Row | None:

@@ -173,8 +173,8 @@ class Books:
             return self._register_reference(connection, name, cut)
         view = plan.views[name]
         for other in view_inputs(plan, view):
-            if not self._register(connection, other, cut):
-                return False  # it reads a summary that has no entry yet
+            if not self.open(connection, other, cut):
+                return False  # it reads a summary or table that has no entry yet
         connection.execute(f'create or replace temp view "{name}" as {view.sql}')
         return True
 

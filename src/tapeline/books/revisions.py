@@ -62,7 +62,8 @@ def why(books: Books, name: str, key: Key, limit: int = RECORDS) -> list[Revisio
         found: dict[tuple[int, str], list[Row]] = {}
         if limit:
             condition = (f"{where} and _batch <= ?", [*values, cut.batch])
-            found = records_of(connection, books, summary, condition)
+            page = RecordsPage(limit, per_revision=True)
+            found = records_of(connection, books, summary, condition, page)
     running: Row = dict.fromkeys(measures, 0)
     revisions = []
     for batch, cause, entries, *changes in rows:
@@ -72,7 +73,7 @@ def why(books: Books, name: str, key: Key, limit: int = RECORDS) -> list[Revisio
         running = {m: exact.add(running[m], moved[m]) for m in measures}
         value = shown_numbers(running, measures)
         change = {m: moved[m] if m in moved else _step(before[m], value[m]) for m in value}
-        some = found.get((batch, cause), [])[:limit]
+        some = found.get((batch, cause), [])
         revisions.append(Revision(batch, times.get(batch), cause, change, value, entries, some))
     return revisions
 

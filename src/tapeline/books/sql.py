@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,9 +14,9 @@ from tapeline.books.columns import shape_of
 from tapeline.books.reader import Answer, Books, ReadPoint
 from tapeline.errors import OperationError, QuestionError
 from tapeline.plan.graph import view_inputs
+from tapeline.sql import WrongSqlError, names_read
 from tapeline.store.duckdb import (
     MEMORY_LIMIT,
-    SELECT,
     Connection,
     Interrupted,
     OutOfMemory,
@@ -44,11 +42,7 @@ def ask_sql(
     limits = limits or Limits()
     cut = books.cut(as_reported)
     with enclosed() as connection:
-        try:
-            names = _names_read(connection, query)
-        except QueryError as error:
-            raise QuestionError(_words(error)) from None
-        for name in names:
+        for name in _names_read(query):
             _open(connection, books, name, cut)
         rows = _answer(connection, query, limits)
     more = rows.num_rows > limits.rows
@@ -78,31 +72,16 @@ def askable(books: Books) -> list[dict[str, Any]]:
     return found
 
 
-def _names_read(connection: Connection, query: str) -> list[str]:
-    """The names that a query reads, but for those of its own WITH; from its text alone."""
-    kinds = [statement.type for statement in connection.extract_statements(query)]
-    if kinds != [SELECT]:
-        raise QuestionError(
-            'a query must be one SELECT, since the books are read-only. Write for example "select '
-            "* from trade_summary where currency = 'USD'\"."
-        )
-    ((text,),) = connection.execute("select json_serialize_sql(?)", [query]).fetchall()
-    parsed = json.loads(text)
-    if parsed["error"]:
-        raise QuestionError(f"the query failed. {parsed['error_message']}")
-    nodes = list(_nodes(parsed))
-    read = {node["table_name"].lower() for node in nodes if node.get("type") == "BASE_TABLE"}
-    own = {one["key"].lower() for node in nodes for one in node.get("cte_map", {}).get("map", ())}
-    return sorted(read - own)
-
-
-def _nodes(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object inside a parsed query."""
-    if isinstance(value, dict):
-        yield value
-    for item in value.values() if isinstance(value, dict) else value:
-        if isinstance(item, dict | list):
-            yield from _nodes(item)
+def _names_read(query: str) -> tuple[str, ...]:
+    try:
+        return names_read(query)
+    except WrongSqlError as error:
+        if error.select:
+            raise QuestionError(f"the query failed. {error}") from None
+    raise QuestionError(
+        'a query must be one SELECT, since the books are read-only. Write for example "select '
+        "* from trade_summary where currency = 'USD'\"."
+    )
 
 
 def _open(connection: Connection, books: Books, name: str, cut: ReadPoint) -> None:

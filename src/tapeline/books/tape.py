@@ -34,6 +34,9 @@ from tapeline.books.pieces import (
 )
 from tapeline.books.row_hash import listed_hash
 from tapeline.books.schemas import (
+    FILE,
+    FILE_COLUMNS,
+    FILE_LEAF,
     MESSAGE,
     MESSAGE_COLUMNS,
     MESSAGE_LEAF,
@@ -198,7 +201,14 @@ class Tape:
 
     def read(self, batches: Iterable[TapeBatch]) -> pa.Table:
         """The records of some batches, in tape order."""
-        tables = [_read(self._piece(number)) for batch in batches for number in batch.pieces]
+        pieces = [self._piece(number) for batch in batches for number in batch.pieces]
+        tables = [_read(piece) for piece in pieces]
+        if any("line" in table.column_names for table in tables):
+            # Beside records with more columns every record has its line, as on the tape.
+            tables = [
+                table if "line" in table.column_names else _read(piece, with_line=True)
+                for piece, table in zip(pieces, tables, strict=True)
+            ]
         return pa.concat_tables(tables, promote_options="default").combine_chunks()
 
     def find(self, places: Sequence[tuple[int, int]]) -> pa.Table:
@@ -207,7 +217,8 @@ class Tape:
             {"p": [part for part, _ in places], "a": [at for _, at in places]},
             schema=pa.schema([("p", pa.int64()), ("a", pa.int64())]),
         )
-        leaf = MESSAGE_LEAF if self.book.has("topic") else TAPE_LEAF
+        leaf = FILE_LEAF if self.book.has("path") else TAPE_LEAF
+        leaf = MESSAGE_LEAF if self.book.has("topic") else leaf
         leaf = pa.schema([field for field in leaf if field.name != "ordinal"])
         columns = ", ".join(f'tape."{name}"' for name in leaf.names)
         with connect() as connection:
@@ -259,6 +270,7 @@ class Tape:
         columns = 'batch, "at", pieces, records, bytes, deliveries'
         return sorted(rows_of(self._batches.folder, columns, since), key=lambda row: row["batch"])
 
+<<<<<<< HEAD
     def _finish(self, batches: Sequence[TapeBatch]) -> None:
         """Link and add the files of decided batches; doing it again changes nothing."""
         added = []
@@ -282,11 +294,35 @@ class Tape:
             self._widen()
         size, rows = target.stat().st_size, metadata.num_rows
         return StagedFile(table=self.source, name=target.name, rows=rows, size=size, batch=batch)
+=======
+    def _finish(self, batch: TapeBatch) -> None:
+        """Link and add the files of a decided batch; doing it again changes nothing."""
+        if self.book.holds(batch.number):
+            return
+        staged = []
+        for number in batch.pieces:
+            target = self._piece(number)
+            if not target.exists():
+                self._link(number, target)
+            metadata = pq.read_metadata(target)
+            records = metadata.num_rows
+            if metadata.num_columns > len(PIECE_SCHEMA):
+                self._widen(metadata.num_columns)
+            size = target.stat().st_size
+            staged.append(
+                StagedFile(
+                    table=self.source, name=target.name, rows=records, size=size, batch=batch.number
+                )
+            )
+        sync(self.book.folder)
+        self.book.add(staged, batch.number)
+>>>>>>> main
 
-    def _widen(self) -> None:
-        """The first piece of topics makes room for what comes with a message."""
-        if not self.book.has("topic"):
-            self.book.widen(MESSAGE)
+    def _widen(self, columns: int) -> None:
+        """The first piece of its kind makes room for what comes with a message, or for files."""
+        more = FILE if columns == len(PIECE_SCHEMA) + len(FILE) else MESSAGE
+        if not self.book.has(more.names[-1]):
+            self.book.widen(more)
 
     def _link(self, number: int, target: Path) -> None:
         for folder in (self._staged, self._former):
@@ -331,11 +367,13 @@ class PieceSet:
         return number <= self.through or number in self._ahead
 
 
-def _read(piece: Path) -> pa.Table:
-    """What a flow needs of a piece, and of topics what came with the messages."""
+def _read(piece: Path, with_line: bool = False) -> pa.Table:
+    """What a flow needs of a piece, with what came with messages, or the files of records."""
     file = pq.ParquetFile(piece)
-    wide = file.metadata.num_columns > len(PIECE_SCHEMA)
-    return file.read(columns=[*LEAF_COLUMNS, *(MESSAGE_COLUMNS if wide else ())])
+    more = file.metadata.num_columns - len(PIECE_SCHEMA)
+    plain = ("line",) if with_line else ()
+    names = {0: plain, len(FILE): FILE_COLUMNS}.get(more, MESSAGE_COLUMNS)
+    return file.read(columns=[*LEAF_COLUMNS, *names])
 
 
 def _name(number: int) -> str:

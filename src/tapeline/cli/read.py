@@ -135,7 +135,9 @@ def why_command(
 
 
 def _said(number: Any, sign: str = "") -> str:
-    """A number with all its digits, thousands apart."""
+    """A number with all its digits, thousands apart; an average of nothing has none."""
+    if number is None:
+        return "none"
     return f"{number:{sign},f}" if isinstance(number, Decimal) else f"{number:{sign},}"
 
 

@@ -45,7 +45,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Check a pipeline and show its steps. Reads no data."""
-    from tapeline.plan.graph import makes_key, view_inputs
+    from tapeline.plan.graph import makes_key, refuse_wrong_views, view_inputs
 
     found, settings = load(pipeline, project, None)
     if check:
@@ -54,7 +54,10 @@ def plan(
         from tapeline.spark.session import build_session
 
         rows = rows_by_name(found, settings.project)
-        prepare(build_session(settings), found, rows, settings).refuse_cuts()
+        steps_of = prepare(build_session(settings), found, rows, settings)
+        steps_of.refuse_cuts()
+        facts = {name: table.schema for name, table in rows.items()}
+        refuse_wrong_views(found.pipeline, {**facts, **steps_of.shapes})
     steps = [
         (kind, item.name, item.connector.path, str(item.where))
         for kind, items in (

@@ -132,7 +132,7 @@ class Summary(Step):
 
 @dataclass(frozen=True)
 class View:
-    """One SELECT over summaries and references, computed when asked."""
+    """One SELECT over summaries, tables and references, computed when asked."""
 
     name: str
     sql: str
@@ -200,7 +200,10 @@ class Pipeline:
         self.pulls[name] = Pull(name, system, into, where)
 
     def view(self, name: str, sql: str) -> None:
-        """Declare one SELECT over summaries and references, valid in Spark and in DuckDB."""
+        """Declare one SELECT over summaries, tables and references.
+
+        It must be valid in Spark and in DuckDB.
+        """
         where = self._claim(name)
         self.views[name] = View(name, sql, where)
 

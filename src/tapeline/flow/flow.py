@@ -32,6 +32,7 @@ from tapeline.flow.ledger import Ledger
 from tapeline.flow.steps import Compile, Compute, StepFailedError, Steps
 from tapeline.flow.table import TableResult, TableState
 from tapeline.plan import Plan
+from tapeline.plan.graph import refuse_wrong_views
 from tapeline.settings import Settings
 from tapeline.store.duckdb import newest_batch
 from tapeline.store.recovery import Recovery
@@ -86,11 +87,16 @@ class Flow:
         self._remembered: str | None = None  # the hash of the last batch that is in them
         if not newest_batch(self.layout.commits):
             self.steps.refuse_cuts()  # books that hold such numbers already go on as they are
+            self._refuse_views()
         self._recovery = Recovery(self._recover)
         self._recovery.ensure()
 
     def _prepare(self) -> Steps:
         return self._compile(self.references.rows)
+
+    def _refuse_views(self) -> None:
+        facts = {name: rows.schema for name, rows in self.references.rows.items()}
+        refuse_wrong_views(self.plan.pipeline, {**facts, **self.steps.shapes})
 
     def _recover(self) -> None:
         """Reload state from the books, at start and after a failed batch."""

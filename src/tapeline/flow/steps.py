@@ -11,10 +11,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from tapeline.books.columns import summary_shape
 from tapeline.books.meanings import Code
 from tapeline.books.position import placed
 from tapeline.books.reasons import FAILS
-from tapeline.books.schemas import JOURNAL, LINKS, POSITION, REGISTER, with_columns
+from tapeline.books.schemas import JOURNAL, LINKS, POSITION, REGISTER, UNREAD, with_columns
 from tapeline.books.table_id import TableId
 from tapeline.declare import Step, Summary, Table
 from tapeline.errors import DeclarationError
@@ -150,6 +151,18 @@ class Steps:
             name = step.summary.name
             found[TableId.journal(name)] = with_columns(step.columns, JOURNAL)
             found[TableId.links(name)] = step.links_schema
+        return found
+
+    @property
+    def shapes(self) -> dict[str, pa.Schema]:
+        """The columns of tables and summaries as a reader sees them."""
+        found = {}
+        for step in self.tables:
+            fields = [field for field in step.register_schema if field.name not in UNREAD]
+            found[step.table.name] = pa.schema(fields)
+        for one in self.summaries:
+            stored = with_columns(one.columns, JOURNAL)
+            found[one.summary.name] = summary_shape(one.summary, stored)
         return found
 
     @property

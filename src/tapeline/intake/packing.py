@@ -7,8 +7,12 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
+<<<<<<< HEAD
 from tapeline.books.pieces import DeliveryPart, PiecePart
 from tapeline.books.tape import Tape
+=======
+from tapeline.books.pieces import DeliveryPart, FileOrigin, PiecePart
+>>>>>>> main
 from tapeline.formats.limits import IntakeLimits
 from tapeline.formats.lines import Lines
 from tapeline.intake.archive import DeliveryNote
@@ -136,4 +140,11 @@ def _part(note: DeliveryNote, origin: Origin, lines: list[Lines]) -> PiecePart:
         last_line=int(lines[-1].numbers[-1]) if lines else 0,
         complete=False,
     )
-    return PiecePart(facts, tuple(lines), origin.header)
+    return PiecePart(facts, tuple(lines), origin.header, file=_file(note, origin))
+
+
+def _file(note: DeliveryNote, origin: Origin) -> FileOrigin | None:
+    if not origin.kept:
+        return None
+    path = note.name if origin.member is None else f"{note.name}/{origin.member}"
+    return FileOrigin(path, None if note.modified_ns is None else note.modified_ns // 1_000)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tapeline.declare import (
     Alert,
@@ -22,6 +21,10 @@ from tapeline.declare import (
 from tapeline.errors import DeclarationError, did_you_mean
 from tapeline.plan.visible import refuse_visible
 from tapeline.settings import FAR
+from tapeline.sql import WrongSqlError, names_read, wrong_selects
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 INSTEAD = (
     "A step cannot join two streams. If '{0}' is a file of facts, declare it with "
@@ -29,6 +32,10 @@ INSTEAD = (
     "of its own and join the summaries in a view."
 )
 
+NOT_PARSED = (
+    "cannot be parsed. Write names that are also words of SQL in double quotes, for example "
+    '"order".\n{}'
+)
 DESTINATION = ("open", "position", "send", "close")  # what a sink calls
 
 
@@ -280,17 +287,22 @@ def _check_summary(pipeline: Pipeline, summary: Summary) -> None:
 
 
 def _check_view(pipeline: Pipeline, view: View) -> None:
-    """A view is one SELECT over summaries and references."""
-    if not re.match(r"\s*(select|with)\b", view.sql, re.IGNORECASE) or ";" in view.sql:
+    """A view is one SELECT over summaries, tables, references and views before it."""
+    if ";" in view.sql:
         raise DeclarationError(f"{view.where}: view '{view.name}' must be one SELECT, without ';'.")
-    readable = {**pipeline.summaries, **pipeline.references, **pipeline.views}
+    try:
+        names = names_read(view.sql)
+    except WrongSqlError as error:
+        words = "must be one SELECT." if not error.select else NOT_PARSED.format(error)
+        raise DeclarationError(f"{view.where}: view '{view.name}' {words}") from None
+    readable = _readable(pipeline)
     before = list(pipeline.views)[: list(pipeline.views).index(view.name)]
-    for name in _names_read(view):
+    for name in names:
         if name not in readable:
             hint = did_you_mean(name, readable)
             raise DeclarationError(
-                f"{view.where}: view '{view.name}' reads '{name}', which is neither a summary nor "
-                f"a reference.{hint}"
+                f"{view.where}: view '{view.name}' reads '{name}', which is not a summary, table "
+                f"or reference.{hint}"
             )
         if name in pipeline.views and name not in before:
             raise DeclarationError(
@@ -300,16 +312,20 @@ def _check_view(pipeline: Pipeline, view: View) -> None:
 
 
 def view_inputs(pipeline: Pipeline, view: View) -> list[str]:
-    """The summaries, references and views that a view reads."""
-    readable = {**pipeline.summaries, **pipeline.references, **pipeline.views}
-    return [name for name in _names_read(view) if name in readable]
+    """The summaries, tables, references and views that a view reads."""
+    return [name for name in names_read(view.sql) if name in _readable(pipeline)]
 
 
-def _names_read(view: View) -> list[str]:
-    """The names after FROM and JOIN, without the view's own WITH names."""
-    own = set(re.findall(r"(\w+)\s+as\s*\(", view.sql, re.IGNORECASE))
-    found = re.findall(r"\b(?:from|join)\s+([a-z_]\w*)", view.sql, re.IGNORECASE)
-    return sorted(set(found) - own)
+def _readable(pipeline: Pipeline) -> Mapping[str, Any]:
+    return {**pipeline.summaries, **pipeline.tables, **pipeline.references, **pipeline.views}
+
+
+def refuse_wrong_views(pipeline: Pipeline, inputs: Mapping[str, pa.Schema]) -> None:
+    """Refuse views that do not suit the columns of what they read."""
+    selects = {view.name: view.sql for view in pipeline.views.values()}
+    for name, words in wrong_selects(selects, inputs) if selects else ():
+        view = pipeline.views[name]
+        raise DeclarationError(f"{view.where}: view '{name}' does not work. {words}")
 
 
 def _ordered(pipeline: Pipeline) -> list[Table]:

@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 # Pages that every pipeline has, after its own.
 OWN = {
     "summary": "Summaries",
+    "search": "Search",
     "exceptions": "Exceptions",
     "balance": "Balance",
     "health": "Health",

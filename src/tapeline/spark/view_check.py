@@ -16,7 +16,7 @@ def refused_by_spark(session: SparkSession, books: Books) -> dict[str, str]:
     apart = session.newSession()
     for setting in SparkLive.settings:
         apart.sql(setting)
-    for name in (*pipeline.summaries, *pipeline.references):
+    for name in (*pipeline.summaries, *pipeline.tables, *pipeline.references):
         empty = shape_of(books, name).empty_table()
         apart.createDataFrame(empty).createOrReplaceTempView(name)
     refused: dict[str, str] = {}

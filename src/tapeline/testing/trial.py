@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tapeline.books.audit import Check
-    from tapeline.books.pieces import PiecePart
+    from tapeline.books.pieces import FileOrigin, PiecePart
     from tapeline.flow.flow import Flow, Published
     from tapeline.flow.steps import Compile
     from tapeline.plan import Plan
@@ -75,6 +75,7 @@ class Trial:
             self.put(source, records, header)
         return self.advance()
 
+<<<<<<< HEAD
     def put(self, source: str, records: Iterable[Record], header: str | None = None) -> None:
         """Put records on the tape and leave it at that."""
         tape = self.tapes[source]
@@ -82,7 +83,32 @@ class Trial:
         lines = [_encoded(record) for record in records]
         tape.stage([_part(number, lines, header)], self.clock())
         for batch in tape.append():
+=======
+    def put(
+        self,
+        source: str,
+        records: Iterable[Record],
+        header: str | None = None,
+        file: str | None = None,
+    ) -> None:
+        """Put records on the tape and leave it at that; `file` is where they came from."""
+        from tapeline.books.pieces import write_piece
+
+        number = self._next_piece[source]
+        self._next_piece[source] += 1
+        lines = [_encoded(record) for record in records]
+        path = self._layout.intake(source) / "accepted" / f"{number:012}.parquet"
+        make_folder(path.parent)
+        write_piece(path, number, self.clock(), [_part(number, lines, header, self._origin(file))])
+        batch = self.tapes[source].commit([path])
+        if batch is not None:
+>>>>>>> main
             self.flow.offer(source, batch)
+
+    def _origin(self, file: str | None) -> FileOrigin | None:
+        from tapeline.books.pieces import FileOrigin
+
+        return FileOrigin(file, int(self.clock().timestamp() * 1_000_000)) if file else None
 
     def advance(self, limit: int | None = None) -> list[Published]:
         """Book what is on the tapes, and first what an earlier trial left unfinished."""
@@ -165,7 +191,9 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
     return (*row["_position"].values(), row["_row"])
 
 
-def _part(number: int, lines: list[bytes], header: str | None) -> PiecePart:
+def _part(
+    number: int, lines: list[bytes], header: str | None, file: FileOrigin | None
+) -> PiecePart:
     import numpy as np
 
     from tapeline.books.pieces import DeliveryPart, PiecePart
@@ -177,7 +205,7 @@ def _part(number: int, lines: list[bytes], header: str | None) -> PiecePart:
         number, "a test's records", None, int(lengths.sum()), len(lines), 1, len(lines), True
     )
     whole = Lines(b"".join(lines), lengths, numbers, {})
-    return PiecePart(facts, (whole,), header.encode() if header else None)
+    return PiecePart(facts, (whole,), header.encode() if header else None, file=file)
 
 
 def _encoded(record: Record) -> bytes:

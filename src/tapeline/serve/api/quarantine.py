@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from tapeline.books import Books
-from tapeline.books.lineage import origins_at
+from tapeline.books.lineage import origin_facts, origins_at
 from tapeline.books.operator import DISMISS, REDRIVE
 from tapeline.books.position import parse_position
 from tapeline.books.quarantine import Actor, QuarantineFilter, decide, quarantined, show
@@ -163,15 +163,7 @@ def _with_origins(books: Books, rows: list[dict[str, Any]]) -> list[dict[str, An
     origins = origins_at(books, [place.whole for place in places])
     found = []
     for row, place in zip(rows, places, strict=True):
-        origin = origins.get(place.whole, {})
-        message = origin.get("message") or {}
-        came = {
-            "delivery": origin.get("delivery"),
-            "line": None if message else origin.get("line"),
-            "topic": message.get("topic"),
-            "partition": message.get("partition"),
-            "offset": message.get("offset"),
-        }
+        came = origin_facts(origins.get(place.whole, {}))
         found.append(
             {**row, "kind": kind_of_record(books.plan, row["table"], row["reasons"]), **came}
         )

@@ -8,7 +8,9 @@ import pyarrow as pa
 from fastapi import Query, Response
 
 from tapeline.books import Books
+from tapeline.books.averages import is_average
 from tapeline.books.commits import read_commits
+from tapeline.books.search import find_records
 from tapeline.declare import Summary, Table
 from tapeline.serve.api.context import (
     CSV,
@@ -19,6 +21,7 @@ from tapeline.serve.api.context import (
     Moment,
     Offset,
     ResponseFormat,
+    ShortLimit,
     Texts,
     Written,
     known,
@@ -77,6 +80,22 @@ def values(desk: Context, name: str, column: str, limit: Limit = 1_000) -> Respo
     )
 
 
+@routes.get("/records", summary="Records by key")
+def records(
+    desk: Context,
+    key: Annotated[str, Query(min_length=1, max_length=200)],
+    limit: ShortLimit = 200,
+    form: Written = ResponseFormat.json,
+) -> Response:
+    """Find records by key, or by one column of it: every verdict, and where each came from."""
+    return desk.listing(
+        ("records", key, limit),
+        lambda: {"records": find_records(desk.books, key, limit)},
+        "records",
+        form,
+    )
+
+
 def _can_be_read(books: Books, name: str) -> None:
     declared = books.plan.pipeline
     known(name, declared.declared.keys() - declared.sources, "summary, view, table or reference")
@@ -96,8 +115,11 @@ def _rows(books: Books, question: ReadRequest, form: ResponseFormat) -> Any:
     }
 
 
-def _columns(rows: pa.Table) -> list[dict[str, str]]:
-    return [{"name": field.name, "type": str(field.type)} for field in rows.schema]
+def _columns(rows: pa.Table) -> list[dict[str, Any]]:
+    return [
+        {"name": field.name, "type": str(field.type), "average": is_average(field)}
+        for field in rows.schema
+    ]
 
 
 def _pipeline_facts(books: Books, settings: ServeSettings) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 // The trial balance: record counts from tape to journal, and every check.
-import { api, byId, clock, count, counted, element, empty, fill, follow, inZone, readable, refreshing, table, zoned } from "/static/tapeline.js";
+import { api, byId, clock, count, counted, decimals, element, empty, fill, follow, inZone, readable, refreshing, table, UNIT, zoned } from "/static/tapeline.js";
 
 const refresh = refreshing(async () => {
   const [pipeline, found] = await Promise.all([api("pipeline"), api("audit")]);
@@ -13,16 +13,19 @@ const refresh = refreshing(async () => {
     ? `✓ The books balance: batch ${count(found.batch)}, published ${zoned(found.at)}.`
     : `✗ The books do not balance. First wrong batch: ${found.checks.find((one) => !one.balances)?.batch ?? "unknown"}. Stop the pipeline and run tapeline audit --full.`;
   const wrong = new Set(found.checks.filter((one) => !one.balances).map((one) => one.what.split(":")[0]));
+  fill(byId("figures"), (await Promise.all(pipeline.summaries.map(figures))).flat());
   fill(byId("flows"), pipeline.sources.map((source) => flow(pipeline, found, source, wrong)));
   const columns = [
     { title: "result", class: "line", cell: (row) => element("span", { class: row.balances ? "good" : "bad" }, row.balances ? "✓ ok" : "✗ error") },
     { title: "check", cell: (row) => row.what },
-    { title: "expected", number: true, cell: (row) => row.expected },
-    { title: "found", number: true, cell: (row) => row.found },
+    { title: "expected", number: true, cell: (row) => exactly(row.expected) },
+    { title: "found", number: true, cell: (row) => exactly(row.found) },
     { title: "first wrong batch", number: true, cell: (row) => row.batch ?? "" },
   ];
   fill(byId("checks"), [table(counted(found.checks.length, "check"), columns, found.checks), ...gaps(found.gaps)]);
 });
+
+const exactly = (value) => (/^-?\d+(\.\d+)?$/.test(value) ? readable(value, decimals(value)) : value);
 
 function gaps(found) {
   if (!found.length) return [];
@@ -51,10 +54,26 @@ function flow(pipeline, found, source, wrong) {
   }
   for (const one of pipeline.summaries.filter((summary) => reads.includes(summary.reads))) {
     const facts = found.totals[one.name] ?? {};
-    const money = Object.entries(facts.measures ?? {}).map(([name, value]) => [name.replaceAll("_", " "), readable(value, String(value).includes(".") ? 2 : 0)]);
-    steps.push(box(`journal ${one.name}`, [["entries", count(facts.entries)], ...money], wrong.has(one.name), "journal"));
+    const counts = [["entries", facts.entries], ["records counted", facts.counted], ["left out by its filter", facts.left_out]];
+    steps.push(box(`journal ${one.name}`, counts.filter(([, value], place) => !place || value).map(([name, value]) => [name, count(value)]), wrong.has(one.name), "journal"));
   }
   return element("ol", { class: "flow", "aria-label": `Records from ${source}` }, steps);
+}
+
+// What a summary adds up to since the first batch, apart for each currency or other unit.
+async function figures(of) {
+  const { columns, rows } = await api(`read/${of.name}`, { limit: 1 });
+  if (!rows.length) return [];
+  const unit = of.key.find((name) => UNIT.test(name));
+  const sums = columns.map((one) => one.name).filter((name) => !of.key.includes(name) && !name.startsWith("_"));
+  const found = await api(`read/${of.name}`, { group: unit ?? "_overflow", sum: [...sums, "_entries"], limit: 1000 });
+  const shown = [
+    ...(unit ? [{ title: unit.replaceAll("_", " "), cell: (row) => row[unit] }] : []),
+    ...sums.map((name) => ({ title: name.replaceAll("_", " "), number: true, cell: (row) => readable(row[name], decimals(row[name])) })),
+    { title: "entries", number: true, cell: (row) => count(row._entries) },
+  ];
+  const listed = table(`${of.name}, since the first batch`, shown, found.rows);
+  return [element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Figures of ${of.name}`, "data-summary": of.name }, listed)];
 }
 
 function box(title, facts, bad, kind = "") {

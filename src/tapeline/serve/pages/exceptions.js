@@ -1,5 +1,5 @@
 // Exceptions: quarantined records by kind of problem, what can be done, and corrections without an original.
-import { age, api, byId, clock, complain, count, counted, element, empty, fill, follow, inZone, options, plainText, range, reason, refreshing, table, zoned } from "/static/tapeline.js";
+import { age, api, byId, clock, complain, count, counted, element, empty, fill, follow, inZone, options, origin, plainText, range, reason, refreshing, table, zoned } from "/static/tapeline.js";
 
 const ALL = "all";
 const LIMIT = 50;
@@ -63,13 +63,6 @@ function choose(group) {
   offset = 0;
   refresh();
   byId("samples").scrollIntoView({ block: "nearest" });
-}
-
-// File and line, or topic, partition and offset.
-function origin(row) {
-  if (row.topic) return `${row.topic}, partition ${row.partition}, offset ${row.offset}`;
-  if (row.delivery) return row.line == null ? row.delivery : `${row.delivery}, line ${row.line}`;
-  return "unknown";
 }
 
 function showSamples(found) {

@@ -91,6 +91,9 @@ export async function currencyPlaces(reference) {
 // Whole numbers need no decimals. Those too long for a JavaScript number arrive as text.
 export const decimals = (value, places = 2) => (/^-?\d+$/.test(String(value)) ? 0 : places);
 
+// Key columns that say in which unit a number is.
+export const UNIT = /(^|_)(currency|unit)$/;
+
 export const count = (value) => new Intl.NumberFormat().format(value ?? 0);
 
 // "1 record", "2,000 records".
@@ -122,6 +125,13 @@ export function age(iso) {
   const past = Math.max(0, Date.now() - Date.parse(iso));
   const [word, size] = UNITS.find(([, size]) => past >= size) ?? ["second", 1000];
   return counted(Math.floor(past / size), word);
+}
+
+// Where a record came from: file and line, or topic, partition and offset.
+export function origin(row) {
+  if (row.topic) return `${row.topic}, partition ${row.partition}, offset ${row.offset}`;
+  if (row.delivery) return row.line == null ? row.delivery : `${row.delivery}, line ${row.line}`;
+  return "unknown";
 }
 
 // The time zone of all times on a page: the page's own, or UTC.
