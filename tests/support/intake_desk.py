@@ -9,16 +9,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-<<<<<<< HEAD
 from tapeline.books.layout import Layout
 from tapeline.books.pieces import PIECE_SCHEMA, PieceFacts, describe
+from tapeline.books.schemas import FILE
 from tapeline.books.tape import Tape
 from tapeline.intake.files import FileIntake, FileRules, IntakeLimits
-=======
-from tapeline.books.pieces import PIECE_SCHEMA, describe
-from tapeline.books.schemas import FILE
-from tapeline.intake.files import FileRules, Intake, IntakeLimits
->>>>>>> main
 
 # The sender's own: a test that breaks the disk breaks it for intake alone.
 rename, utime = os.rename, os.utime
@@ -66,7 +61,6 @@ class Desk:
             self.start()
         return self.intake.take()
 
-<<<<<<< HEAD
     @property
     def facts(self) -> list[PieceFacts]:
         """What the pieces on the tape say of themselves, in order."""
@@ -74,23 +68,6 @@ class Desk:
         numbers = [number for batch in self.writer.since(0) for number in batch.pieces]
         assert numbers == list(range(1, len(numbers) + 1))
         return [describe(self.layout.tape("raw") / f"{number:012}.parquet") for number in numbers]
-=======
-    def ingest(self) -> None:
-        """Put the pieces that are to be seen on the tape, and remove them, as ingest does."""
-        for path in sorted((self.home / "accepted").iterdir()):
-            facts = describe(path)
-            table = pq.read_table(path)
-            wide = table.schema.names[len(PIECE_SCHEMA) :]
-            assert wide in ([], FILE.names)
-            assert table.select(PIECE_SCHEMA.names).schema.equals(PIECE_SCHEMA)
-            if facts.piece > self.on_tape()[0]:
-                assert facts.piece == self.on_tape()[0] + 1
-                assert table["at"].to_pylist() == list(range(facts.records))
-                assert set(table["part"].to_pylist()) <= {facts.piece}
-                self.tape += table.to_pylist()
-                self.facts.append(facts)
-            unlink(path)
->>>>>>> main
 
     @property
     def tape(self) -> list[dict]:
@@ -98,7 +75,8 @@ class Desk:
         rows: list[dict] = []
         for facts in self.facts:
             table = pq.read_table(self.layout.tape("raw") / f"{facts.piece:012}.parquet")
-            assert table.schema.equals(PIECE_SCHEMA)
+            assert table.schema.names[len(PIECE_SCHEMA) :] in ([], FILE.names)
+            assert table.select(PIECE_SCHEMA.names).schema.equals(PIECE_SCHEMA)
             assert table["at"].to_pylist() == list(range(facts.records))
             assert set(table["part"].to_pylist()) <= {facts.piece}
             rows += table.to_pylist()

@@ -270,7 +270,6 @@ class Tape:
         columns = 'batch, "at", pieces, records, bytes, deliveries'
         return sorted(rows_of(self._batches.folder, columns, since), key=lambda row: row["batch"])
 
-<<<<<<< HEAD
     def _finish(self, batches: Sequence[TapeBatch]) -> None:
         """Link and add the files of decided batches; doing it again changes nothing."""
         added = []
@@ -291,32 +290,9 @@ class Tape:
             self._link(number, target)
         metadata = pq.read_metadata(target)
         if metadata.num_columns > len(PIECE_SCHEMA):
-            self._widen()
+            self._widen(metadata.num_columns)
         size, rows = target.stat().st_size, metadata.num_rows
         return StagedFile(table=self.source, name=target.name, rows=rows, size=size, batch=batch)
-=======
-    def _finish(self, batch: TapeBatch) -> None:
-        """Link and add the files of a decided batch; doing it again changes nothing."""
-        if self.book.holds(batch.number):
-            return
-        staged = []
-        for number in batch.pieces:
-            target = self._piece(number)
-            if not target.exists():
-                self._link(number, target)
-            metadata = pq.read_metadata(target)
-            records = metadata.num_rows
-            if metadata.num_columns > len(PIECE_SCHEMA):
-                self._widen(metadata.num_columns)
-            size = target.stat().st_size
-            staged.append(
-                StagedFile(
-                    table=self.source, name=target.name, rows=records, size=size, batch=batch.number
-                )
-            )
-        sync(self.book.folder)
-        self.book.add(staged, batch.number)
->>>>>>> main
 
     def _widen(self, columns: int) -> None:
         """The first piece of its kind makes room for what comes with a message, or for files."""

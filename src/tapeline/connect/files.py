@@ -75,7 +75,7 @@ class Files:
         return self.records.opened(lambda: FileSchemas(Layout(settings.home(pipeline)).schemas))
 
     def taken_by(self, intakes: Intakes) -> Any:
-        return intakes.from_folder(self.path, self.format)
+        return intakes.from_folder(self)
 
     def destination(self) -> Destination:
         return FilesDestination(self.goes_to, self.path, self.records.written)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    pass
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class Source(Protocol):
 class Intakes(Protocol):
     """The kinds of intake that a connector may ask for."""
 
-    def from_folder(self, path: str, written: Any) -> Any:
+    def from_folder(self, files: Any) -> Any:
         """Files of a drop folder."""
 
     def from_topics(self, kafka: Any) -> Any:

@@ -258,16 +258,10 @@ class FileIntake(SourceIntake):
 
     def _take_tail(self, handle: int, delivery: int, booked: Booked) -> None:
         """Make a delivery of what was appended to a file after it was taken."""
-<<<<<<< HEAD
-        size, first, start = os.fstat(handle).st_size, 0, TailStart()
-        if size > booked.bytes and still_begins_with(handle, booked.bytes, booked.sha256):
-            first, start = tail(handle, booked.bytes, size, self._form, self._limits)
-=======
         state, first, start = os.fstat(handle), 0, TailStart()
         size = state.st_size
-        if size > published.bytes and still_begins_with(handle, published.bytes, published.sha256):
-            first, start = tail(handle, published.bytes, size, self._form, self._limits)
->>>>>>> main
+        if size > booked.bytes and still_begins_with(handle, booked.bytes, booked.sha256):
+            first, start = tail(handle, booked.bytes, size, self._form, self._limits)
         name = self._originals.note(delivery).name
         detail = f"it had {booked.bytes:,} bytes when it was taken and has {size:,} now"
         if first < size:

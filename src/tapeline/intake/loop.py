@@ -42,7 +42,6 @@ class IntakeLoop:
         self._flow = flow
         self._supervisor = supervisor
         self._status = status
-<<<<<<< HEAD
         self.failure: BaseException | None = None
         self.flow_works = False  # set by whoever runs the flow, while it advances
         self.arrived = threading.Event()  # something came on a tape, or the loop has ended
@@ -54,43 +53,6 @@ class IntakeLoop:
             name: opening.open(name) for name in plan.pipeline.sources
         }
         self.hand_over()
-=======
-        self._clock = clock
-        self.failure: OperationError | None = None
-        layout = Layout(settings.home(plan.name))
-        self._intakes = {name: self._open(plan, layout, name) for name in plan.pipeline.sources}
-
-    def _open(self, plan: Plan, layout: Layout, name: str) -> Intake | TopicIntake:
-        connector = plan.pipeline.sources[name].connector
-        said = self._settings.intake
-        limits = IntakeLimits(
-            files_per_pass=said.files_per_pass,
-            records_per_piece=said.records_per_piece,
-            bytes_per_piece=said.bytes_per_piece,
-            record_bytes=said.record_bytes,
-            file_bytes=said.file_bytes,
-            file_rows=said.file_rows,
-            expansion_ratio=said.expansion_ratio,
-            decoded_bytes=said.decoded_bytes,
-            settle_seconds=said.settle_seconds,
-            room=self._flow.room if self._flow.room.follows else None,
-        )
-        tape, home = self._tapes[name], layout.intake(name)
-        intake: Intake | TopicIntake
-        if isinstance(connector, Kafka):
-            owner = TopicOwner(plan.name, name, self._flow.operator, user())
-            intake = TopicIntake(connector, home, self._settings.kafka, limits, self._clock, owner)
-            booked = self._flow.backlog.booked(name)
-            for part in tape.deliveries():
-                intake.note(part, booked)
-        else:
-            drop = self._settings.within(connector.path)
-            make_shared_folder(drop)
-            form = FileRules(connector.format, said.keep, layout.schemas, connector.meta)
-            intake = Intake(drop, home, form, limits, self._clock)
-        intake.recover(tape.last_piece, tape.last_delivery)
-        return intake
->>>>>>> main
 
     def close(self) -> None:
         for intake in self._intakes.values():

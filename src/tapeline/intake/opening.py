@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 from tapeline.books import Layout
 from tapeline.books.quarantine import user
-from tapeline.declare.format import Format
 from tapeline.declare.source import Source
 from tapeline.flow.flow import Flow
 from tapeline.formats.limits import IntakeLimits
-from tapeline.formats.named import FormatName
 from tapeline.intake.files import FileIntake, FileRules
 from tapeline.intake.kafka import TopicIntake, TopicOwner
 from tapeline.intake.own import OwnIntake
@@ -24,6 +22,7 @@ from tapeline.settings import Settings
 from tapeline.store.files import make_shared_folder, sync
 
 if TYPE_CHECKING:
+    from tapeline.connect.files import Files
     from tapeline.connect.kafka import Kafka
 
 
@@ -74,10 +73,11 @@ class Opening:
             shutil.rmtree(home / "work")
         shutil.rmtree(self._layout.home / "checkpoints" / name, ignore_errors=True)
 
-    def folder(self, name: str, path: str, written: FormatName | Format) -> FileIntake:
-        drop: Path = self._settings.within(path)
+    def folder(self, name: str, files: Files) -> FileIntake:
+        drop: Path = self._settings.within(files.path)
         make_shared_folder(drop)
-        rules = FileRules(written, self._settings.intake.keep, self._layout.schemas)
+        keep = self._settings.intake.keep
+        rules = FileRules(files.format, keep, self._layout.schemas, files.meta)
         intake = FileIntake(drop, self._flow.tapes[name], rules, self._limits, self._clock)
         intake.recover()
         return intake
@@ -103,8 +103,8 @@ class SourceOpening:
         self._opening = opening
         self._name = name
 
-    def from_folder(self, path: str, written: FormatName | Format) -> SourceIntake:
-        return self._opening.folder(self._name, path, written)
+    def from_folder(self, files: Files) -> SourceIntake:
+        return self._opening.folder(self._name, files)
 
     def from_topics(self, kafka: Kafka) -> SourceIntake:
         return self._opening.topics(self._name, kafka)

@@ -7,12 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
-<<<<<<< HEAD
-from tapeline.books.pieces import DeliveryPart, PiecePart
-from tapeline.books.tape import Tape
-=======
 from tapeline.books.pieces import DeliveryPart, FileOrigin, PiecePart
->>>>>>> main
+from tapeline.books.tape import Tape
 from tapeline.formats.limits import IntakeLimits
 from tapeline.formats.lines import Lines
 from tapeline.intake.archive import DeliveryNote

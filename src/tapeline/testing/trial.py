@@ -75,15 +75,6 @@ class Trial:
             self.put(source, records, header)
         return self.advance()
 
-<<<<<<< HEAD
-    def put(self, source: str, records: Iterable[Record], header: str | None = None) -> None:
-        """Put records on the tape and leave it at that."""
-        tape = self.tapes[source]
-        number = tape.last_piece + 1
-        lines = [_encoded(record) for record in records]
-        tape.stage([_part(number, lines, header)], self.clock())
-        for batch in tape.append():
-=======
     def put(
         self,
         source: str,
@@ -92,17 +83,11 @@ class Trial:
         file: str | None = None,
     ) -> None:
         """Put records on the tape and leave it at that; `file` is where they came from."""
-        from tapeline.books.pieces import write_piece
-
-        number = self._next_piece[source]
-        self._next_piece[source] += 1
+        tape = self.tapes[source]
         lines = [_encoded(record) for record in records]
-        path = self._layout.intake(source) / "accepted" / f"{number:012}.parquet"
-        make_folder(path.parent)
-        write_piece(path, number, self.clock(), [_part(number, lines, header, self._origin(file))])
-        batch = self.tapes[source].commit([path])
-        if batch is not None:
->>>>>>> main
+        part = _part(tape.last_piece + 1, lines, header, self._origin(file))
+        tape.stage([part], self.clock())
+        for batch in tape.append():
             self.flow.offer(source, batch)
 
     def _origin(self, file: str | None) -> FileOrigin | None:
