@@ -36,7 +36,7 @@ class Source(Protocol):
         """What has come since, in order. Wait so long if there is nothing, then return nothing."""
 
     def acknowledge(self, position: str) -> None:
-        """All that was polled so far is on the tape, and stays there."""
+        """All up to here is on the tape, and stays there. Called after `open` too, if it has one."""
 
     def waiting(self) -> int:
         """How many records are known to wait beyond what was polled; 0 if nobody knows."""

@@ -77,6 +77,8 @@ class OwnIntake(SourceIntake):
             self._source.open(self._position)
             self._open = True
             self._heard = time.monotonic()
+            if self._position:  # a crash may have come before it was told
+                self._source.acknowledge(self._position)
         polled = self._source.poll(self._limits.piece_records, POLL_SECONDS)
         self.has_read = True
         if polled.records:
