@@ -12,7 +12,7 @@ class Polled:
     """Records as they came, and where the source is after them.
 
     `position` is any text of the source's own. The tape keeps it together with the records. A
-    system that remembers by itself what was acknowledged needs none.
+    system that remembers what was acknowledged needs none.
     """
 
     records: Sequence[bytes] = ()
@@ -36,7 +36,7 @@ class Source(Protocol):
         """What has come since, in order. Wait so long if there is nothing, then return nothing."""
 
     def acknowledge(self, position: str) -> None:
-        """All up to here is on the tape, and stays there. Called after `open` too, if it has one."""
+        """All up to here is on the tape, and stays there. Also called after `open`."""
 
     def waiting(self) -> int:
         """How many records are known to wait beyond what was polled; 0 if nobody knows."""
