@@ -52,6 +52,7 @@ class DeliveryPart:
     complete: bool
     identity: str | None = None  # of a topic: its cluster's and its own
     sent_ms: int | None = None  # of a topic: the oldest message's own time
+    position: str | None = None  # of a source of one's own: where it is after these records
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from tapeline.connect.destinations import FilesDestination
 from tapeline.declare.destination import Destination
 from tapeline.declare.format import Format
 from tapeline.declare.schema import Field
+from tapeline.declare.source import Intakes
 from tapeline.errors import DeclarationError, OperationError
 from tapeline.formats.csv import Csv
 from tapeline.formats.fix import FixChecks, with_checks
@@ -71,6 +73,9 @@ class Files:
     def decoder(self, settings: Settings, pipeline: str) -> Format:
         """The format, ready to decode what the tape of a pipeline has of these files."""
         return self.records.opened(lambda: FileSchemas(Layout(settings.home(pipeline)).schemas))
+
+    def taken_by(self, intakes: Intakes) -> Any:
+        return intakes.from_folder(self)
 
     def destination(self) -> Destination:
         return FilesDestination(self.goes_to, self.path, self.records.written)

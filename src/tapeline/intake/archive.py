@@ -19,7 +19,7 @@ from typing import Any
 from tapeline.formats.limits import UnreadableFileError
 from tapeline.intake.complete import CompleteFile
 from tapeline.intake.drop_folder import MANIFEST, NOT_PLAIN, Opened, shown
-from tapeline.store.disk import READ_SAFELY, copy_range, move, write_whole
+from tapeline.store.disk import READ_SAFELY, copy_range, move, sweep, write_whole
 from tapeline.store.files import sync
 
 DIGITS = 12
@@ -74,6 +74,8 @@ class Archive:
 
     def recover(self) -> list[DeliveryNote]:
         """The notes of all files in taken/, by delivery, after finishing interrupted moves."""
+        for path in self._work.iterdir():
+            sweep(path)
         names = {entry.name for entry in os.scandir(self._taken)}
         for name in sorted(names):
             number = name.removesuffix(".json")

@@ -1,4 +1,4 @@
-"""A pipeline driven batch by batch, without intake's folder and Spark's query."""
+"""A pipeline driven batch by batch, without intake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tapeline.books.quarantine import Actor, decide
 from tapeline.declare import Pipeline
 from tapeline.plan import resolve
 from tapeline.settings import HousekeepingSettings, Settings
-from tapeline.store.files import make_folder
 from tapeline.store.housekeeping import tidy
 from tapeline.testing.answers import quarantined, unbalanced
 
@@ -69,7 +68,6 @@ class Trial:
         make = compile_steps or _by_spark(self.plan, self.settings)
         self.flow: Flow = Flow(make, self.plan, self.settings, self.tapes, clock, steps)
         self.books = Books(self.plan, home)
-        self._next_piece = {name: tape.last_piece + 1 for name, tape in self.tapes.items()}
 
     def feed(self, header: str | None = None, **batches: Iterable[Record]) -> list[Published]:
         """Put records on the tapes of their sources, one batch each, and let the flow advance."""
@@ -85,16 +83,11 @@ class Trial:
         file: str | None = None,
     ) -> None:
         """Put records on the tape and leave it at that; `file` is where they came from."""
-        from tapeline.books.pieces import write_piece
-
-        number = self._next_piece[source]
-        self._next_piece[source] += 1
+        tape = self.tapes[source]
         lines = [_encoded(record) for record in records]
-        path = self._layout.intake(source) / "accepted" / f"{number:012}.parquet"
-        make_folder(path.parent)
-        write_piece(path, number, self.clock(), [_part(number, lines, header, self._origin(file))])
-        batch = self.tapes[source].commit([path])
-        if batch is not None:
+        part = _part(tape.last_piece + 1, lines, header, self._origin(file))
+        tape.stage([part], self.clock())
+        for batch in tape.append():
             self.flow.offer(source, batch)
 
     def _origin(self, file: str | None) -> FileOrigin | None:
@@ -161,7 +154,7 @@ class Trial:
         for book in (*self.flow.ledger.books.values(), self.flow.ledger.commits.book):
             tidy(book, said)
         for tape in self.tapes.values():
-            tape.tidy(said, flown=True)
+            tape.tidy(said, tape.last_batch)
 
     def close(self) -> None:
         self.flow.close()
