@@ -22,6 +22,7 @@ demo: setup ## Run the demo; SECONDS=60 for a longer or shorter one, KAFKA=1 thr
 test: setup ## Run the tests in two processes; ARGS="-k quarantine" is passed to pytest
 	@bash scripts/browser.sh
 	@bash scripts/postgres.sh
+	@bash scripts/mqtt.sh
 	@bash scripts/network.sh
 	@$(PYTHON) scripts/tests.py $(ARGS)
 

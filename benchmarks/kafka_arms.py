@@ -5,28 +5,26 @@ python -m benchmarks.kafka_arms delta ...      Spark's bare stream from Kafka to
 python -m benchmarks.kafka_arms sink ...       Spark's sink: rows of a Delta table to a topic
 python -m benchmarks.kafka_arms deliver ...    our delivery of the same rows
 
-`tape` is what a run does up to the tape: the client, pieces, Spark's query, the commit of the
-batch; the flow stays out, as it does in the other arm.
+`tape` is what a run does up to the tape: the client, pieces, the commit of the batch; the flow
+stays out, as it does in the other arm. It needs no Spark.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.clock import seconds_since_start
 from benchmarks.spark_peer import connector_jars, session
-from tapeline import Kafka, Pipeline, Stream
+from tapeline import Kafka
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 # What an expert sets for a backlog: large answers, and batches that need no second pass.
 READING = {
@@ -52,70 +50,33 @@ def timed(work: Callable[[], object]) -> float:
 
 def tape(asked: argparse.Namespace) -> None:
     from tapeline.settings import KafkaSettings, Settings
-    from tapeline.spark.session import build_session
 
     kafka = KafkaSettings(brokers=asked.brokers)
     settings = Settings(project=asked.root, root=asked.root / "books", kafka=kafka)
-    spark = build_session(settings, "bench")
-    take_topic(spark, settings, "warm", asked.warm_up, asked.warm_up_messages)
+    take_topic(settings, "warm", asked.warm_up, asked.warm_up_messages)
     ready = seconds_since_start()
-    seconds = timed(lambda: take_topic(spark, settings, "bench", asked.topic, asked.messages))
-    spark.stop()
+    seconds = timed(lambda: take_topic(settings, "bench", asked.topic, asked.messages))
     say("tape", seconds=round(seconds, 3), ready_seconds=round(ready, 3))
 
 
-def take_topic(spark: SparkSession, settings: Any, name: str, topic: str, messages: int) -> None:
+def take_topic(settings: Any, name: str, topic: str, messages: int) -> None:
     """From a topic to the tape, until so many messages are on it."""
     from tapeline.books import Layout
     from tapeline.books.operator import OperatorTape
-    from tapeline.books.status_file import StatusFile
-    from tapeline.books.tape import Tape, TapeBatch
-    from tapeline.flow.batch_size import BatchSize
-    from tapeline.intake.loop import IntakeLoop
-    from tapeline.plan import resolve
-    from tapeline.settings import SuperviseSettings
-    from tapeline.spark.ingest import Ingest
-    from tapeline.supervisor import Supervisor
+    from tapeline.books.tape import Tape
+    from tapeline.formats.limits import IntakeLimits
+    from tapeline.intake.kafka import TopicIntake, TopicOwner
 
-    pipeline = Pipeline(name)
-    pipeline.source("raw", Kafka(topic, format="text"))
-    pipeline.table(messages_as_they_are)
-    plan, layout = resolve(pipeline), Layout(settings.home(name))
+    layout = Layout(settings.home(name))
     layout.home.mkdir(parents=True)
     made = Tape(layout, "raw", _now)
-    supervisor = Supervisor(name, SuperviseSettings(), lambda _: None, _now)
-    status = StatusFile(layout.status, _now())
-    room = BatchSize(settings.flow.records_per_batch, 0)
-    # Of the flow, which stays out, taking needs no more than this.
-    flow: Any = SimpleNamespace(
-        tapes={"raw": made}, room=room, operator=OperatorTape(layout.operator), booked=lambda _: 0
-    )
-    taking = IntakeLoop(plan, settings, flow, supervisor, status, _now)
-    accepted, checkpoint = layout.intake("raw") / "accepted", layout.checkpoint("raw")
-    enough, stop = threading.Event(), threading.Event()
-    seen = 0
-
-    def count(batch: TapeBatch) -> None:
-        nonlocal seen
-        seen += batch.records
-        if seen >= messages:
-            enough.set()
-
-    thread = threading.Thread(target=taking.go_on, args=(stop,))
-    thread.start()
-    query = Ingest(spark, made, accepted, checkpoint, settings, room).start(count)
-    while not enough.wait(0.02):
-        if not query.isActive:
-            raise SystemExit(f"ingest has ended: {query.exception()}")
-    stop.set()
-    thread.join()
-    taking.close()
-    query.stop()
-
-
-def messages_as_they_are(raw: Stream) -> DataFrame:
-    """A pipeline has a table; this one is never computed."""
-    return raw
+    owner = TopicOwner(name, "raw", OperatorTape(layout.operator), "a benchmark")
+    source = Kafka(topic, format="text")
+    intake = TopicIntake(source, made, settings.kafka, IntakeLimits(), _now, owner)
+    intake.recover()
+    while made.records < messages:
+        intake.take()
+    intake.close()
 
 
 def _now() -> datetime:

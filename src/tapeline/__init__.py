@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tapeline.connect import Console, Files, Foreach, HttpPull, Kafka, Memory, PostgresPull
+    from tapeline.connect import Console, Files, Foreach, HttpPull, Kafka, Memory, Own, PostgresPull
     from tapeline.declare import (
         Alerts,
         Changes,
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
         FencedError,
         Format,
         Pipeline,
+        Polled,
         RecordFile,
         Rows,
         SinkBatch,
         SinkContext,
         SinkPosition,
         Snapshot,
+        Source,
         Stream,
         expect,
         expect_or_drop,
@@ -51,7 +53,9 @@ __all__ = [
     "Kafka",
     "Memory",
     "OperationError",
+    "Own",
     "Pipeline",
+    "Polled",
     "PostgresPull",
     "RecordFile",
     "Records",
@@ -60,6 +64,7 @@ __all__ = [
     "SinkContext",
     "SinkPosition",
     "Snapshot",
+    "Source",
     "Stream",
     "TapelineError",
     "Text",

@@ -24,6 +24,10 @@ class OperationError(TapelineError):
     exit_code = 3
 
 
+class RefusedError(OperationError):
+    """The other side says no: to who asks, to what it may do, or to a name."""
+
+
 class QuestionError(OperationError):
     """What was asked for is not there, or not a question: whoever asks acts."""
 

@@ -22,13 +22,16 @@ FAR = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:/")  # s3a://, hdfs://; a Path keeps 
 OTHER_VARIABLES = {"TAPELINE_JARS", "TAPELINE_FAILPOINTS", "TAPELINE_BENCH"}
 
 
+# Settings of earlier versions that nothing reads any more. A file may still have them.
+FORMER = {"trigger_milliseconds", "roll_checkpoint_every_batches"}
+
+
 @dataclass(frozen=True)
 class SparkSettings:
     """The session."""
 
     master: str = "local[2]"
     driver_memory: str = "2g"
-    trigger_milliseconds: int = 50
     conf: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -71,7 +74,6 @@ class HousekeepingSettings:
     compact_target_bytes: int = 16 * 1024 * 1024
     removed_files_hours: int = 1
     keep_archive: str = "forever"
-    roll_checkpoint_every_batches: int = 2_000
 
 
 @dataclass(frozen=True)
@@ -287,6 +289,8 @@ def _fill(values: Any, said: Mapping[str, Any], where: str) -> Any:
     known = {f.name for f in fields(values)} - {"project", "pipeline", "pull"}
     changes: dict[str, Any] = {}
     for key, value in said.items():
+        if key in FORMER:
+            continue
         if key not in known:
             raise DeclarationError(f"{where}: unknown setting '{key}'.{did_you_mean(key, known)}")
         current = getattr(values, key)
@@ -351,6 +355,8 @@ def _from_environment(settings: Settings, environment: Mapping[str, str]) -> Set
         if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES:
             continue
         if variable.startswith(f"{PREFIX}PIPELINE_"):
+            continue
+        if any(variable.endswith(f"_{name.upper()}") for name in FORMER):
             continue
         if variable.startswith(f"{PREFIX}PULL_"):
             settings = _pull_from_environment(settings, variable, value)

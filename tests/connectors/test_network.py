@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -15,9 +15,9 @@ from tapeline import OperationError
 from tapeline.books.operator import OperatorTape
 from tapeline.broker import Broker
 from tapeline.connect import Kafka
+from tapeline.errors import RefusedError
 from tapeline.intake.files import IntakeLimits
 from tapeline.intake.kafka import TopicIntake, TopicOwner
-from tapeline.intake.kafka.client_errors import RefusedError
 from tapeline.settings import KafkaSettings
 from tapeline.trades.records import Day
 from tapeline.trades.topic_delivery import Topic, play_to_topic
@@ -28,7 +28,7 @@ from tests.support.kafka_cluster import (
     VARIABLE,
     Cluster,
 )
-from tests.support.topic_intake import values
+from tests.support.topic_intake import now, tape_at, values
 
 GROUP = "tapeline.test.raw"
 
@@ -37,8 +37,8 @@ GROUP = "tapeline.test.raw"
 def reading(settings: KafkaSettings, topic: str, home: Path) -> Iterator[TopicIntake]:
     kafka, limits = Kafka(topic, format="text"), IntakeLimits(records_per_piece=500)
     owner = TopicOwner("test", "raw", OperatorTape(home / "operator"), "tests")
-    intake = TopicIntake(kafka, home, settings, limits, lambda: datetime.now(UTC), owner)
-    intake.recover(0, 0)
+    intake = TopicIntake(kafka, tape_at(home), settings, limits, now, owner)
+    intake.recover()
     try:
         yield intake
     finally:

@@ -29,7 +29,6 @@ def taken(broker: Broker, home: Path, kafka: Kafka, on_loss: str = "stop") -> li
     """Everything that there is by now, by an intake that starts anew."""
     intake = opened(broker, home, kafka, on_loss)
     try:
-        intake.recover(0, 0)
         take_all(intake)
     finally:
         intake.close()
@@ -62,7 +61,6 @@ def test_49_an_intake_ends_while_its_cluster_is_away_and_owes_it_an_answer(
     own.make_topic("away", 1)
     produced(own, "away", ["a"])
     intake = opened(own, tmp_path, Kafka("away", format="text"))
-    intake.recover(0, 0)
     take_all(intake)
     os.kill(pid_of(own), signal.SIGKILL)
     intake._group.tell(intake._reading, {"away/0": 0})
@@ -111,7 +109,6 @@ def test_54_partitions_that_are_added_are_taken_from_their_beginning(
     name = topic(1)
     produced(broker, name, ["a"])
     intake = opened(broker, tmp_path, Kafka(name, format="text"))
-    intake.recover(0, 0)
     take_all(intake)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_partitions([NewPartitions(name, 3)])[name].result(30)
@@ -144,7 +141,6 @@ def test_55_an_open_transaction_is_waited_for_and_counts_as_lag(
     assert producer.flush(60) == 0
     produced(broker, name, ["behind"])
     intake = opened(broker, tmp_path, Kafka(name, format="text"))
-    intake.recover(0, 0)
     take_all(intake)  # it comes to an end: what cannot be taken is not waited for
     assert values(tmp_path) == ["before"]
     later = datetime(2100, 1, 1, tzinfo=UTC)
@@ -173,7 +169,6 @@ def test_a_lag_is_as_old_as_the_oldest_message_that_is_not_in_the_books(
         producer.produce(name, str(second), timestamp=second * 1000)
     assert producer.flush(60) == 0
     intake = opened(broker, tmp_path, Kafka(name, format="text"), records_per_piece=2)
-    intake.recover(0, 0)
     take_all(intake)
     intake.close()
     now = datetime.fromtimestamp(200, UTC)
@@ -204,7 +199,6 @@ def test_nothing_is_taken_at_the_ending_or_behind_it(
     send(1, 2, 3)
     kafka = Kafka(name, format="text", ending=said[ending])
     intake = opened(broker, tmp_path, kafka, records_per_piece=2)
-    intake.recover(0, 0)
     take_all(intake)
     send(4, 5)  # known to be behind the end before any look finds the moment
     take_all(intake)
@@ -233,7 +227,6 @@ def test_what_was_seen_in_a_topic_of_a_pattern_that_vanished_is_a_gap(
     kafka = Kafka(re.compile(re.escape(name)), format="text")
     produced(broker, name, ["a", "b", "c"])
     intake = opened(broker, tmp_path, kafka, on_loss, records_per_piece=1)
-    intake.recover(0, 0)
     deadline = time.monotonic() + 60
     while not intake.take():
         assert time.monotonic() < deadline

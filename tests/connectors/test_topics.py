@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,40 +32,11 @@ def test_every_message_comes_once_across_restarts(
     for some in (sent[:100], sent[100:250], sent[250:]):
         produced(broker, name, some)
         intake = opened(broker, tmp_path, kafka, records_per_piece=40)
-        intake.recover(0, 0)
         take_all(intake)
         intake.close()
     assert sorted(values(tmp_path)) == sorted(sent)
     offsets = [(row["delivery"], row["line"]) for row in rows(tmp_path)]
     assert len(set(offsets)) == 300
-
-
-def test_what_is_on_the_tape_and_gone_from_the_shelf_is_not_taken_again(
-    broker: Broker, topic: Make, tmp_path: Path
-) -> None:
-    name = topic(1)
-    kafka = Kafka(name, format="text")
-    produced(broker, name, ["a", "b"])
-    first = opened(broker, tmp_path, kafka)
-    first.recover(0, 0)
-    take_all(first)
-    reached = dict(first.reached.next), dict(first.reached.identity)
-    first.close()
-    shutil.rmtree(tmp_path / "accepted")
-    produced(broker, name, ["c"])
-    second = opened(broker, tmp_path, kafka)
-    part = {
-        "name": f"{name}/0",
-        "identity": reached[1][f"{name}/0"],
-        "last_line": 1,
-        "delivery": 1,
-        "records": 2,
-    }
-    second.note(part)
-    second.recover(1, 1)
-    take_all(second)
-    second.close()
-    assert values(tmp_path) == ["c"]
 
 
 def test_messages_that_could_not_be_written_are_fetched_again(
@@ -75,13 +45,12 @@ def test_messages_that_could_not_be_written_are_fetched_again(
     name = topic(1)
     produced(broker, name, ["a", "b", "c"])
     intake = opened(broker, tmp_path, Kafka(name, format="text"))
-    intake.recover(0, 0)
 
     def full(*words: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("tapeline.intake.shelf.write_piece", full)
+        patched.setattr("tapeline.books.tape.write_piece", full)
         with pytest.raises(OSError, match="No space"):
             take_all(intake)
     take_all(intake)
@@ -96,7 +65,6 @@ def test_a_topic_made_anew_while_it_is_read_goes_on_where_that_is_allowed(
     name = topic(1)
     produced(broker, name, ["old"])
     intake = opened(broker, tmp_path, Kafka(name, format="text"), on_loss="go_on")
-    intake.recover(0, 0)
     take_all(intake)
     make_anew(broker, name)
     produced(broker, name, ["new 1", "new 2"])
@@ -124,7 +92,6 @@ def test_aborted_messages_never_come_and_a_message_without_a_value_is_named(
     producer.produce(name, None, key="tombstone")
     producer.commit_transaction(30)
     intake = opened(broker, tmp_path, Kafka(name, format="text"))
-    intake.recover(0, 0)
     take_all(intake)
     intake.close()
     found = [(bytes(row["raw"]), row["fault"]) for row in rows(tmp_path)]  # type: ignore[call-overload]
@@ -138,20 +105,17 @@ def test_a_topic_that_was_made_anew_is_refused_and_named(
     kafka = Kafka(name, format="text")
     produced(broker, name, ["old"])
     intake = opened(broker, tmp_path, kafka)
-    intake.recover(0, 0)
     take_all(intake)
     intake.close()
     make_anew(broker, name)
     produced(broker, name, ["new 1", "new 2"])
     again = opened(broker, tmp_path, kafka)
-    again.recover(0, 0)
     with pytest.raises(
         OperationError, match=rf"TOPIC_REPLACED: {re.escape(name)}/0: .*offset is 1"
     ):
         again.take()
     again.close()
     going_on = opened(broker, tmp_path, kafka, on_loss="go_on")
-    going_on.recover(0, 0)
     take_all(going_on)
     going_on.close()
     assert values(tmp_path) == ["old", "new 1", "new 2"]
@@ -167,7 +131,6 @@ def test_offsets_that_have_vanished_are_a_gap_with_its_name(
     kafka = Kafka(name, format="text")
     produced(broker, name, [f"m{n}" for n in range(10)])
     intake = opened(broker, tmp_path, kafka)
-    intake.recover(0, 0)
     take_all(intake)
     intake.close()
     produced(broker, name, [f"n{n}" for n in range(10)])
@@ -175,18 +138,15 @@ def test_offsets_that_have_vanished_are_a_gap_with_its_name(
     partition = TopicPartition(name, 0, 15)
     next(iter(admin.delete_records([partition]).values())).result(30)
     again = opened(broker, tmp_path, kafka)
-    again.recover(0, 0)
     with pytest.raises(OperationError, match=r"KAFKA_DATA_LOSS: .*/0: offsets 10 to 14 are gone"):
         again.take()
     again.close()
     going_on = opened(broker, tmp_path, kafka, on_loss="go_on")
-    going_on.recover(0, 0)
     take_all(going_on)
     going_on.close()
     assert values(tmp_path)[10:] == [f"n{n}" for n in range(5, 10)]
     for _ in range(2):  # once: where it stands behind the gap survives a start
         later = opened(broker, tmp_path, kafka)
-        later.recover(0, 0)
         take_all(later)
         later.close()
     (gap,) = gaps_of(tmp_path / "operator")
@@ -202,7 +162,6 @@ def test_new_partitions_and_new_topics_of_a_pattern_are_taken_from_their_beginni
     kafka = Kafka(re.compile(re.escape(stem) + r"\.\d"), format="text")
     produced(broker, first, ["a"])
     intake = opened(broker, tmp_path, kafka)
-    intake.recover(0, 0)
     take_all(intake)
     second = topic(2)
     produced(broker, second, ["b", "c", "d"])
@@ -218,7 +177,6 @@ def test_ordinary_lag_tools_see_how_far_it_is(broker: Broker, topic: Make, tmp_p
     name = topic(1)
     produced(broker, name, ["a", "b", "c"])
     intake = opened(broker, tmp_path, Kafka(name, format="text"))
-    intake.recover(0, 0)
     take_all(intake)
     intake.close()
     tool = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": GROUP})
@@ -235,7 +193,6 @@ def test_a_partition_begins_where_it_is_told_to(
     produced(broker, name, ["a", "b", "c"])
     said = starting if isinstance(starting, str) else {f"{name}/0": 2}
     intake = opened(broker, tmp_path, Kafka(name, format="text", starting=said))
-    intake.recover(0, 0)
     take_all(intake)
     produced(broker, name, ["d"])
     take_all(intake)

@@ -60,7 +60,7 @@ def test_python_and_duckdb_divide_alike(name: str, units: int, shorter: int, cou
     total = kind.from_units(units)
     expected = rounded(total, count, kind_of_average(kind).scale)
     assert average(total, count, kind) == expected
-    sql = in_duckdb(f"cast('{total:f}' as {kind.sql})", f"cast({count} as bigint)", kind)
+    sql = in_duckdb(f"cast('{Decimal(total):f}' as {kind.sql})", f"cast({count} as bigint)", kind)
     assert duckdb.execute(f"select {sql}").fetchall() == [(expected,)]
 
 

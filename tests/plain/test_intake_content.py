@@ -140,7 +140,7 @@ def test_a_gzip_bomb_is_rejected_in_bounded_memory_and_publishes_nothing(tmp_pat
     peak_mb = tracemalloc.get_traced_memory()[1] / 1e6
     tracemalloc.stop()
     assert "unpacks to more than" in desk.findings()[0]["detail"]
-    assert list((desk.home / "accepted").iterdir()) == []
+    assert desk.pieces() == list((desk.home / "staged").iterdir()) == []
     assert list((desk.home / "work").iterdir()) == []
     assert peak_mb < 150
 
@@ -227,7 +227,7 @@ def test_a_piece_describes_itself_in_its_footer(desk):
     desk.send("a.json", b"1\n\n22\n")
     desk.send("b.json", b"")
     desk.take()
-    (path,) = (desk.home / "accepted").iterdir()
+    (path,) = desk.pieces()
     assert path.name == "000000000001.parquet"
     facts = describe(path)
     assert (facts.piece, facts.records, facts.bytes) == (1, 2, 3)
@@ -240,16 +240,6 @@ def test_a_piece_describes_itself_in_its_footer(desk):
     columns = {group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)}
     assert [name for name, column in columns.items() if column.is_stats_set] == ["part", "at"]
     assert not columns["raw"].has_dictionary_page
-
-
-def test_pieces_follow_each_other_in_time_as_spark_sees_it(tmp_path):
-    desk = Desk(tmp_path, records_per_piece=1)
-    desk.send("a.json", b"1\n" * 30)
-    desk.take()
-    paths = sorted((desk.home / "accepted").iterdir())
-    times = [path.stat().st_mtime_ns // 1_000_000 for path in paths]
-    assert len(set(times)) == 30
-    assert times == sorted(times)
 
 
 def test_the_rows_of_a_parquet_file_become_exact_json(tmp_path):

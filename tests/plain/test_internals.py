@@ -7,7 +7,7 @@ from pathlib import Path
 
 SRC = Path(__file__).parents[2] / "src" / "tapeline"
 PRIVATE = re.compile(
-    r"\._(jvm|jdf|jsc|jsparkSession|jsession|temp_dir|origin|gateway|jc|jschema)\b|_load_from_socket"
+    r"\._(jvm|jdf|jsc|jsparkSession|jsession|temp_dir|gateway|jc|jschema)\b|error\._origin|_load_from_socket"
     r"|\bjvm\.|import py4j|from py4j"
 )
 # The lock is below the room of Spark; it asks the JVM of the session that it is given.

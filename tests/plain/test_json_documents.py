@@ -142,7 +142,6 @@ def test_a_large_document_is_read_in_bounded_memory_and_numbered(tmp_path: Path)
     desk.take()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    desk.ingest()
     assert len(desk.tape) == count + 1
     assert desk.tape[-2]["raw"] == item % (count - 1)
     assert [desk.tape[n]["line"] for n in (0, 1, -1)] == [1, 2, count + 1]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 from pathlib import Path
 
 import pytest
 
 from tapeline import OperationError
+from tapeline.formats.limits import IntakeLimits
+from tapeline.intake.delivery_reader import DeliveryReader, FileRules
 from tapeline.operate.new import coffee, look, write_project
 from tapeline.settings import load_settings
 from tapeline.testing import plan_of
+from tests.support.archives import tarred, zipped, zstd
 
 ORDERS = """Order No,when,city,amount,code,note
 1,2026-01-01 10:00:00,Rome,1.5,007,
@@ -86,9 +90,8 @@ def test_digits_in_quotes_are_a_code_and_nested_fields_are_kept(tmp_path: Path) 
         ("a,b\n", "no records"),
         ('{"a": 1}\n[2]\n', "line 2"),
         ('{"a": {}}', "no column"),
-        ('[\n{"a": 1}\n]', "one JSON list"),
-        ("a;b\n1;2\n", "semicolons"),
-        ("a\tb\n1\t2\n", "tabs"),
+        ("[1, 2]", "no JSON objects or lists of values"),
+        ('[{"a": 1}', "its JSON ends early"),
         ("a\0,b\n1,2\n", "not text"),
         ("a,b\n1\r2,3\n", "is not valid CSV"),
     ],
@@ -119,3 +122,37 @@ def test_nothing_is_overwritten_and_names_are_checked(tmp_path: Path) -> None:
         write_project(tmp_path / "shop", "shop", coffee())
     with pytest.raises(OperationError, match="cannot be a name"):
         write_project(tmp_path / "../up", "../up", coffee())
+
+
+LISTED = b'{"error": [], "result": {"last": 1, "XBT": [[1.50, "b"],\n [2.50,\n "s"]]}}'
+
+
+@pytest.mark.parametrize(
+    ("content", "said", "columns"),
+    [
+        (b"id;amount\n1;2,5\n2;3,5\n", 'Csv(separator=";")', ["id", "amount"]),
+        (b"id\tamount\n1\t2.5\n", 'Csv(separator="\\t")', ["id", "amount"]),
+        (b"1,2.5,a\n2,3.5,b\n", "Csv(header=False)", ["column_1", "column_2", "column_3"]),
+        (b"# by hand\nid|n\n1|2\n", 'Csv(comment="#", separator="|")', ["id", "n"]),
+        (b'[\n{"id": 1,\n "n": 2.5},\n{"id": 2}\n]', "Json(document=True)", ["id", "n"]),
+        (b'{\n "id": 1\n}', "Json(document=True)", ["id"]),
+        (LISTED, 'Json(records="result.XBT", positional=True)', ["column_1", "column_2"]),
+        (zipped({"a/b.csv": b"id,n\n1,2\n", "c.csv": b"other\n1\n"}), '"csv"', ["id", "n"]),
+        (zstd(tarred({"a.json": b'[{"id": 1}]'})), "Json(document=True)", ["id"]),
+        (lzma.compress(b'{"id": 1}\n{"id": 2}\n'), '"json"', ["id"]),
+    ],
+)
+def test_a_sample_as_people_have_it_proposes_its_format(
+    tmp_path: Path, content: bytes, said: str, columns: list[str]
+) -> None:
+    (tmp_path / "sample").write_bytes(content)
+    found = look(tmp_path / "sample")
+    assert found.sample.declared == said
+    assert [column.name for column in found.columns] == columns
+    write_project(tmp_path / "made", "made", found)
+    plan = plan_of("pipeline.py", load_settings(tmp_path / "made"))
+    (path,) = (tmp_path / "made" / "landing").iterdir()
+    rules = FileRules(plan.pipeline.sources["raw_records"].connector.format)
+    with path.open("rb") as file:
+        reading = DeliveryReader(file.fileno(), path.stat().st_size, rules, IntakeLimits())
+        assert [record for some in reading for record in some.records()] == list(found.records)

@@ -28,9 +28,9 @@ from tapeline.books.commit import Commit, TapePosition
 from tapeline.books.commits import read_commits
 from tapeline.books.layout import Layout
 from tapeline.books.meanings import Code
-from tapeline.books.pieces import DeliveryPart, PiecePart, write_piece
+from tapeline.books.pieces import DeliveryPart, PiecePart
 from tapeline.books.table_id import TableId
-from tapeline.books.tape import Tape
+from tapeline.books.tape import BatchLimits, Tape
 from tapeline.errors import OperationError
 from tapeline.flow.ledger import Ledger
 from tapeline.formats.lines import Lines
@@ -175,10 +175,16 @@ class Process:
         home = self.layout.home
         self.ledger = Ledger(home, "copies", TABLES, Code({"rows": "1"}), InLine(), NOW)
 
-    def ingest(self) -> None:
-        """What Spark's query does, with a checkpoint that was forgotten: offer all there is."""
+    def ingest(self, files: dict[int, int], batch_bytes: int) -> None:
+        """What intake does with files that it has claimed: those that the tape lacks, at once."""
+        self.tape.discard()
         self.tape.recover()
-        self.tape.commit(sorted((self.layout.intake("raw") / "accepted").glob("*.parquet")))
+        for number in sorted(number for number in files if number > self.tape.last_delivery):
+            records = files[number]
+            whole = Lines(b"x" * records, np.ones(records, np.int64), np.arange(1, records + 1), {})
+            facts = DeliveryPart(number, "f", None, records, records, 1, records, True)
+            self.tape.stage([PiecePart(facts, (whole,), None)], NOW)
+        self.tape.append(BatchLimits(batch_bytes))
 
     @property
     def through(self) -> int:
@@ -211,7 +217,7 @@ class Process:
     def tidy(self) -> None:
         for book in (*self.ledger.books.values(), self.ledger.commits.book):
             tidy(book, TIDY)
-        self.tape.tidy(TIDY, flown=self.tape.last_batch == self.through)
+        self.tape.tidy(TIDY, self.through)
 
 
 class Life(RuleBasedStateMachine):
@@ -225,7 +231,7 @@ class Life(RuleBasedStateMachine):
         self.published: set[int] = set()
         self.ends: str = ""
         self.chance = Random(0)
-        (self.home / "intake" / "raw" / "accepted").mkdir(parents=True)
+        self.home.mkdir(parents=True)
         self.handle, delta.COMMITS_PER_HANDLE = delta.COMMITS_PER_HANDLE, 3
         self.disk = Disk(self.root)
         for folder, _, _ in os.walk(self.root):
@@ -237,6 +243,8 @@ class Life(RuleBasedStateMachine):
             self.disk.alive_again()
             self._live(self._all_of_it)
             self._check()
+            listed = [n for batch in self.process.tape.since(0) for n in batch.pieces]
+            assert listed == sorted(self.pieces)
         finally:
             self.disk.close()
             delta.COMMITS_PER_HANDLE = self.handle
@@ -244,16 +252,8 @@ class Life(RuleBasedStateMachine):
 
     @rule(records=st.integers(0, 3))
     def deliver(self, records: int) -> None:
-        """Intake has taken a file: its piece is durable before anybody hears of it."""
-        number = len(self.pieces) + 1
-        folder = self.home / "intake" / "raw" / "accepted"
-        path = folder / f"{number:012}.parquet"
-        whole = Lines(b"x" * records, np.ones(records, np.int64), np.arange(1, records + 1), {})
-        facts = DeliveryPart(number, "f", None, records, records, 1, records, True)
-        self.disk.alive_again()
-        write_piece(path, number, NOW, [PiecePart(facts, (whole,), None)])
-        sync(folder)
-        self.pieces[number] = records
+        """Intake has claimed a file: a piece of its own."""
+        self.pieces[len(self.pieces) + 1] = records
 
     @rule(
         syncs=st.integers(0, 40), seed=st.integers(0, 10**6), ends=st.sampled_from(["kill", "cut"])
@@ -267,9 +267,10 @@ class Life(RuleBasedStateMachine):
     def break_disk(self, syncs: int) -> None:
         self.disk.fail_after(syncs)
 
-    @rule()
-    def ingest(self) -> None:
-        self._live(self.process.ingest)
+    @rule(batch_bytes=st.sampled_from([1, 10**9]))
+    def ingest(self, batch_bytes: int) -> None:
+        """All files in one commit, as a batch each or as one."""
+        self._live(lambda: self.process.ingest(self.pieces, batch_bytes))
 
     @rule()
     def advance(self) -> None:
@@ -288,7 +289,7 @@ class Life(RuleBasedStateMachine):
             self._live(self._all_of_it)
 
     def _all_of_it(self) -> None:
-        self.process.ingest()
+        self.process.ingest(self.pieces, 1)
         while (number := self.process.advance()) is not None:
             self._note(number)
 

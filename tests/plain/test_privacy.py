@@ -17,7 +17,8 @@ from tapeline.books import Layout
 from tapeline.books.operator import Act, OperatorTape
 from tapeline.books.position import Position
 from tapeline.books.quarantine import Actor
-from tapeline.intake.files import FileRules, Intake, IntakeLimits
+from tapeline.books.tape import Tape
+from tapeline.intake.files import FileIntake, FileRules, IntakeLimits
 from tapeline.intake.handover import Handover
 from tapeline.operate.control import pause
 from tapeline.operate.doctor.places import _privacy
@@ -74,7 +75,8 @@ def test_whoever_comes_first_makes_the_home_private(tmp_path: Path, first: str) 
         Log(layout.log, LogSettings(), lambda: NOON).close()
     elif first == "intake":
         form, limits = FileRules("json"), IntakeLimits()
-        Intake(tmp_path / "drop", layout.intake("raw"), form, limits, lambda: NOON).close()
+        tape = Tape(layout, "raw", lambda: NOON)
+        FileIntake(tmp_path / "drop", tape, form, limits, lambda: NOON).close()
     elif first == "pull":
         Handover(layout.pull("p"), tmp_path / "new drop", "asks", 0)
         assert mode(tmp_path / "new drop") == "0o777"  # senders write there

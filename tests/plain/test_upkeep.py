@@ -33,7 +33,7 @@ def put(path: Path, size: int) -> Path:
 
 def test_room_is_counted_by_part_and_a_file_of_two_names_once(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    piece = put(layout.intake("raw") / "accepted" / "000000000001.parquet", 100)
+    piece = put(layout.intake("raw") / "staged" / "000000000001.parquet", 100)
     (tmp_path / "bronze/raw").mkdir(parents=True)
     os.link(piece, tmp_path / "bronze/raw" / piece.name)
     put(layout.register("trades") / "a.parquet", 20)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,8 +24,8 @@ from tapeline.books.status import Status, read_status
 from tapeline.books.table_id import TableId
 from tapeline.books.tape import Tape
 from tapeline.flow import ledger
-from tapeline.settings import FlowSettings, NotifySettings, Settings, SuperviseSettings
-from tapeline.testing import Books, Deployment, Trial, unbalanced
+from tapeline.settings import NotifySettings, Settings, SuperviseSettings
+from tapeline.testing import Books, Crash, Deployment, Trial, crash_at, unbalanced
 from tests.support.corrected_orders import expected, pipeline, record
 from tests.support.counted_words import counted, counts, drop, settings_for
 from tests.support.waiting import wait_for
@@ -112,25 +111,26 @@ def test_a_source_that_disappears_is_told_and_goes_on_when_it_returns(
     assert told(tmp_path) == [("intake of raw", "began"), ("intake of raw", "over")]
 
 
-def test_an_ingest_that_stops_starts_again(
+def test_a_tape_that_cannot_be_written_is_tried_again(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, plan = telling(tmp_path, settings_for(tmp_path)), counted()
     deployment = Deployment(plan, settings)
     books = deployment.books
-    commit, failures = Tape.commit, iter([True, True])
+    append, failures = Tape.append, iter([OSError(5, "Input/output error"), ValueError("no")])
 
-    def sometimes(tape: Tape, pieces: Any) -> Any:
-        if next(failures, False):
-            raise OSError(5, "Input/output error")
-        return commit(tape, pieces)
+    def sometimes(tape: Tape, limits: Any) -> Any:
+        error = next(failures, None)
+        if error:
+            raise error
+        return append(tape, limits)
 
-    monkeypatch.setattr(Tape, "commit", sometimes)
+    monkeypatch.setattr(Tape, "append", sometimes)
     with deployment.running():
         drop(tmp_path, "a", {"word": "all"})
         wait_for(lambda: counts(books).get("all") == 1)
-        wait_for(lambda: ("ingest of raw", "over") in told(tmp_path))
-    assert told(tmp_path) == [("ingest of raw", "began"), ("ingest of raw", "over")]
+        wait_for(lambda: ("intake of raw", "over") in told(tmp_path))
+    assert told(tmp_path) == [("intake of raw", "began"), ("intake of raw", "over")]
     assert balanced(books)
 
 
@@ -151,67 +151,21 @@ def test_10_a_poison_batch_is_named_given_up_and_does_not_stop_the_tape(
     assert "batch 1: raw tape batches 1 to 1" in status.incidents[0].error
 
 
-def kill_at_the_first_note(checkpoint: Path) -> None:
-    for log in ("offsets", "commits"):
-        shutil.rmtree(checkpoint / log)
-        (checkpoint / log).mkdir()
-    (checkpoint / "offsets" / ".0.b2c1.tmp").write_text("v1\n")
-
-
-CHECKPOINT_FAULTS = {
-    "13 the last commit is lost": lambda c: [p.unlink() for p in (c / "commits").glob("*1*")],
-    "14 all of it is lost": shutil.rmtree,
-    "15 its metadata is lost": lambda c: (c / "metadata").unlink(),
-    "16 the last offsets are torn": lambda c: max((c / "offsets").glob("[0-9]*")).write_bytes(b""),
-    "killed while it noted its first offsets": kill_at_the_first_note,
-}
-
-
-@pytest.mark.parametrize("fault", CHECKPOINT_FAULTS)
-def test_a_checkpoint_is_disposable(fault: str, tmp_path: Path, spark: Any) -> None:
-    settings, plan = settings_for(tmp_path), counted()
-    settings = replace(settings, flow=FlowSettings(bytes_per_tape_batch=1))
-    deployment = Deployment(plan, settings)
-    books = deployment.books
-    for name in "ab":
-        drop(tmp_path, name, {"word": "all"})
-    deployment.run_once()
-    CHECKPOINT_FAULTS[fault](settings.home("counted") / "checkpoints" / "raw")
-    drop(tmp_path, "c", {"word": "all"})
-    deployment.run_once()
-    assert counts(books) == {"all": 3}
-    assert balanced(books)
-
-
-def test_17_an_old_checkpoint_that_comes_back_repeats_nothing(tmp_path: Path, spark: Any) -> None:
+@pytest.mark.parametrize("point", ["tape_decided", "tape_committed"])
+def test_13_to_18_the_tape_is_the_only_position(tmp_path: Path, spark: Any, point: str) -> None:
+    """A claimed delivery that is offered again counts once; an equal file is a new delivery."""
     settings, plan = settings_for(tmp_path), counted()
     deployment = Deployment(plan, settings)
-    books = deployment.books
-    checkpoint = settings.home("counted") / "checkpoints" / "raw"
-    for name in "abc":
-        drop(tmp_path, name, {"word": "all"})
+    drop(tmp_path, "a", {"word": "all"})
+    with crash_at(point), pytest.raises(Crash):
         deployment.run_once()
-        if name == "a":
-            shutil.copytree(checkpoint, tmp_path / "old")
-        if name == "b":
-            shutil.rmtree(checkpoint)
-            shutil.copytree(tmp_path / "old", checkpoint)
-    assert counts(books) == {"all": 3}
-    assert balanced(books)
-
-
-def test_18_a_foreign_checkpoint_is_refused(tmp_path: Path, spark: Any) -> None:
-    settings, plan = settings_for(tmp_path), counted()
-    Deployment(plan, settings).run_once()
-    other = replace(settings, root=tmp_path / "other")
-    shutil.copytree(settings.home("counted") / "checkpoints", other.home("counted") / "checkpoints")
-    note = other.home("counted") / "checkpoints" / "raw" / "tapeline-owner.json"
-    note.write_text(note.read_text().replace("/counted/", "/another/"))
-    with (
-        pytest.raises(OperationError, match="FOREIGN_CHECKPOINT"),
-        Deployment(plan, other).runner() as runner,
-    ):
-        runner.run_once()
+    deployment.run_once()
+    assert counts(deployment.books) == {"all": 1}
+    drop(tmp_path, "a", {"word": "all"})
+    deployment.run_once()
+    assert counts(deployment.books) == {"all": 2}
+    assert balanced(deployment.books)
+    assert not (settings.home("counted") / "checkpoints").exists()
 
 
 def test_a_project_that_was_moved_starts(tmp_path: Path, spark: Any) -> None:

@@ -75,7 +75,7 @@ def test_a_burst_of_fifty_times_waits_in_the_topic(
     broker: Broker, topic: Make, tmp_path: Path, spark: Any
 ) -> None:
     """Fault 60, small: batches of at most 1,000 while 10,000 messages of 1 kB come at once, which
-    is fifty times what the run took a moment before. What is taken and not on the tape stays
+    is fifty times what the run took a moment before. What is on the tape and not booked stays
     below 4 pieces of 250, the process grows by less than 200 MB, and the lag falls to nothing."""
     name = topic(2)
     here = orders(
@@ -94,7 +94,7 @@ def test_a_burst_of_fifty_times_waits_in_the_topic(
         lags, ahead, grown = [], 0, 0
         while here.status().batch == 0 or here.status().lag_records:
             lags.append(here.status().lag_records)
-            ahead = max(ahead, runner.tapes["raw"].ahead()[0])
+            ahead = max(ahead, runner.flow.backlog.pieces("raw"))
             grown = max(grown, process.memory_info().rss - before)
             assert len(lags) < 10_000
             time.sleep(0.05)

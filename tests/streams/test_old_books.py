@@ -31,7 +31,7 @@ from tapeline.spark.compile import prepare
 from tapeline.trades import oracle
 
 ARCHIVES = Path(__file__).parents[1] / "fixtures" / "books"
-# The fingerprints of the fixtures' steps. They change only with VERSION in run/fingerprint.py, and
+# The fingerprints of the fixtures' steps. They change only with VERSION in plan/fingerprint.py, and
 # then books that carry them must be taken over, as those of version 1 are.
 KNOWN = {
     "trades": "2:80620c786dbb1684e429bf8e2814b18f",
@@ -56,7 +56,7 @@ class OldBooks:
         self.project = folder / name
         self.settings = Settings(project=self.project, root=self.project / "tapeline-data")
         self.plan: Plan = resolve(load_pipeline(target, self.settings))
-        self.home = self.settings.home(name)
+        self.home = self.settings.home(self.plan.name)
         self.books = Books(self.plan, self.home)
 
     def run(self, spark: Any) -> Steps:
@@ -150,6 +150,27 @@ def test_sales_with_explode_and_quarantine_go_on(tmp_path: Path, spark: Any) -> 
                if row["item"] == "tea" and row["hour"].hour == 9]  # fmt: skip
     key = [str(nine[name]) for name in ("hour", "shop", "item")]
     assert {one.cause for one in why(old.books, "hours", key)} >= {"redrive", "correction"}
+
+
+def test_books_that_were_killed_before_a_piece_was_on_the_tape_go_on(
+    tmp_path: Path, spark: Any
+) -> None:
+    """Of nine sales three are on the tape, three are decided, and three wait beside it."""
+    old = OldBooks("killed", tmp_path)
+    assert len(list((old.home / "intake/raw_sales/accepted").iterdir())) == 2
+    old.run(spark)
+    cents = [Decimal(n) + Decimal("0.10") for n in range(1, 10)]
+    assert hours(old) == {("09", "tea"): (sum(cents), 9), ("09", "cup"): (Decimal(45), 9)}
+    assert old.books.totals()["sales"].verdicts == {"kept": 9}
+    assert old.balances()
+    assert not (old.home / "intake/raw_sales/accepted").exists()
+    assert not (old.home / "checkpoints/raw_sales").exists()
+    archive = old.home / "intake/raw_sales/archive"
+    assert [path.name for path in archive.rglob("*") if path.suffix == "" and path.is_file()] == [
+        f"{1:012}"
+    ]
+    old.run(spark)
+    assert old.books.totals()["sales"].verdicts == {"kept": 9}
 
 
 def called(numbers: range) -> dict[tuple[str, str], tuple[int, int]]:

@@ -62,17 +62,20 @@ workers.finish(threading.Event())
 """
 
 
+MODULES = ("xml_format.py", "mqtt_source.py", "logfile.py")
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The modules as docs/extend.md shows them, and a pipeline that uses them."""
     shown = [block.text for block in blocks(EXTEND) if block.kind == "python"]
-    for name, text in zip(("xml_format.py", "logfile.py"), shown, strict=False):
+    for name, text in zip(MODULES, shown, strict=True):
         (tmp_path / name).write_text(text)
     (tmp_path / "pipeline.py").write_text(PIPELINE)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in ("xml_format", "logfile"):
-        sys.modules.pop(name, None)
+    for name in MODULES:
+        sys.modules.pop(name.removesuffix(".py"), None)
     activate(Settings())
 
 

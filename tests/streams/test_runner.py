@@ -76,7 +76,7 @@ def test_once_fails_with_the_words_of_an_intake_that_cannot_go_on(
     tmp_path: Path, spark: Any
 ) -> None:
     settings, plan = settings_for(tmp_path), counted()
-    work = settings.home("counted") / "intake" / "raw" / "work"
+    work = settings.home("counted") / "intake" / "raw" / "staged"
     deployment = Deployment(plan, settings)
     with deployment.runner() as runner:
         drop(tmp_path, "a", {"word": "a"})

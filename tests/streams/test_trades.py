@@ -86,20 +86,6 @@ def test_a_day_in_files_gives_the_oracles_books_across_restarts(project: Path, s
     assert len(archived) == len(files)
 
 
-def test_a_lost_checkpoint_loses_and_doubles_nothing(project: Path, spark: Any) -> None:
-    import shutil
-
-    settings = settings_for(project)
-    plan = plan_of("tapeline.trades", settings)
-    files = write_files(simulate(DAY), project / "landing", lines_per_file=700)
-    assert len(files) > 2
-    deployment = Deployment(plan, settings)
-    deployment.run_once()
-    shutil.rmtree(settings.home("trades") / "checkpoints")
-    deployment.run_once()
-    same_as_the_oracle(deployment.books, project)
-
-
 def test_a_live_run_publishes_what_is_dropped_while_it_runs(project: Path, spark: Any) -> None:
     settings = settings_for(project)
     plan = plan_of("tapeline.trades", settings)

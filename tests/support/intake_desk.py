@@ -1,4 +1,4 @@
-"""A desk for intake tests: a sender on one side, a tape on the other, clocks in between."""
+"""A desk for intake tests: a sender on one side, a real tape on the other, clocks in between."""
 
 from __future__ import annotations
 
@@ -9,35 +9,40 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from tapeline.books.pieces import PIECE_SCHEMA, describe
-from tapeline.intake.files import FileRules, Intake, IntakeLimits
+from tapeline.books.layout import Layout
+from tapeline.books.pieces import PIECE_SCHEMA, PieceFacts, describe
+from tapeline.books.schemas import FILE
+from tapeline.books.tape import Tape
+from tapeline.intake.files import FileIntake, FileRules, IntakeLimits
 
-# The sender's and the tape's own: a test that breaks the disk breaks it for intake alone.
-rename, unlink, utime = os.rename, os.unlink, os.utime
+# The sender's own: a test that breaks the disk breaks it for intake alone.
+rename, utime = os.rename, os.utime
 LONG_AGO_NS = 1_000_000_000_000_000_000
 NOON = datetime(2026, 11, 13, 12, 0, tzinfo=UTC)
 
 
 class Desk:
-    """Sends files, runs an intake, and keeps what it published, as the tape would."""
+    """Sends files, runs an intake on a real tape, and reads what is on that."""
 
     def __init__(self, root: Path, form: FileRules | None = None, **limits: float) -> None:
-        self.root, self.drop, self.home = root, root / "drop", root / "home"
+        self.root, self.drop = root, root / "drop"
+        self.layout = Layout(root / "books")
+        self.home = self.layout.intake("raw")
         self.drop.mkdir(exist_ok=True)
         self.form = form or FileRules("json")
         self.limits = IntakeLimits(**limits)
         self.seconds = 0.0
-        self.tape: list[dict] = []
-        self.facts: list = []
-        self.intake: Intake | None = None
+        self.writer: Tape | None = None
+        self.intake: FileIntake | None = None
 
-    def start(self) -> Intake:
+    def start(self) -> FileIntake:
         if self.intake:
             self.intake.close()
-        self.intake = Intake(
-            self.drop, self.home, self.form, self.limits, lambda: NOON, lambda: self.seconds
+        self.writer = Tape(self.layout, "raw", lambda: NOON)
+        self.intake = FileIntake(
+            self.drop, self.writer, self.form, self.limits, lambda: NOON, lambda: self.seconds
         )
-        self.intake.recover(*self.on_tape())
+        self.intake.recover()
         return self.intake
 
     def send(self, name: str | bytes, content: bytes) -> Path:
@@ -56,29 +61,35 @@ class Desk:
             self.start()
         return self.intake.take()
 
-    def ingest(self) -> None:
-        """Put the pieces that are to be seen on the tape, and remove them, as ingest does."""
-        for path in sorted((self.home / "accepted").iterdir()):
-            facts = describe(path)
-            table = pq.read_table(path)
-            assert table.schema.equals(PIECE_SCHEMA)
-            if facts.piece > self.on_tape()[0]:
-                assert facts.piece == self.on_tape()[0] + 1
-                assert table["at"].to_pylist() == list(range(facts.records))
-                assert set(table["part"].to_pylist()) <= {facts.piece}
-                self.tape += table.to_pylist()
-                self.facts.append(facts)
-            unlink(path)
+    @property
+    def facts(self) -> list[PieceFacts]:
+        """What the pieces on the tape say of themselves, in order."""
+        assert self.writer is not None
+        numbers = [number for batch in self.writer.since(0) for number in batch.pieces]
+        assert numbers == list(range(1, len(numbers) + 1))
+        return [describe(self.layout.tape("raw") / f"{number:012}.parquet") for number in numbers]
 
-    def on_tape(self) -> tuple[int, int]:
-        parts = [part.delivery for facts in self.facts for part in facts.deliveries]
-        return len(self.facts), max(parts, default=0)
+    @property
+    def tape(self) -> list[dict]:
+        """Every record on the tape, in order."""
+        rows: list[dict] = []
+        for facts in self.facts:
+            table = pq.read_table(self.layout.tape("raw") / f"{facts.piece:012}.parquet")
+            assert table.schema.names[len(PIECE_SCHEMA) :] in ([], FILE.names)
+            assert table.select(PIECE_SCHEMA.names).schema.equals(PIECE_SCHEMA)
+            assert table["at"].to_pylist() == list(range(facts.records))
+            assert set(table["part"].to_pylist()) <= {facts.piece}
+            rows += table.to_pylist()
+        return rows
+
+    def pieces(self) -> list[Path]:
+        """The files of the tape."""
+        return sorted(self.layout.tape("raw").glob("*.parquet"))
 
     def run(self) -> list[bytes]:
-        """Take, ingest and settle once; all lines on the tape so far."""
+        """Take once and put away; all lines on the tape so far."""
         self.take()
-        self.ingest()
-        self.intake.settle(self.on_tape()[0])
+        self.intake.settle()
         return self.lines()
 
     def lines(self) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The intake of topics by itself, and the pieces that it leaves."""
+"""The intake of topics by itself, and what it puts on its tape."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tapeline.books.layout import Layout
 from tapeline.books.operator import OperatorTape
+from tapeline.books.tape import Tape
 from tapeline.broker import Broker
 from tapeline.connect import Kafka
 from tapeline.intake.files import IntakeLimits
@@ -22,9 +24,18 @@ def opened(
 ) -> TopicIntake:
     settings = KafkaSettings(brokers=broker.bootstrap_servers, on_loss=on_loss)  # type: ignore[arg-type]
     owner = TopicOwner("test", "raw", OperatorTape(home / "operator"), "tests")
-    return TopicIntake(
-        kafka, home, settings, IntakeLimits(**limits), lambda: datetime.now(UTC), owner
-    )
+    tape = tape_at(home)
+    intake = TopicIntake(kafka, tape, settings, IntakeLimits(**limits), now, owner)
+    intake.recover()
+    return intake
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def tape_at(home: Path) -> Tape:
+    return Tape(Layout(home), "raw", now)
 
 
 def take_all(intake: TopicIntake, seconds: float = 30.0) -> None:
@@ -37,8 +48,8 @@ def take_all(intake: TopicIntake, seconds: float = 30.0) -> None:
 
 
 def rows(home: Path) -> list[dict[str, object]]:
-    """All pieces, in order."""
-    paths = sorted((home / "accepted").glob("*.parquet"))
+    """All that is on the tape, in order."""
+    paths = sorted(Layout(home).tape("raw").glob("*.parquet"))
     return pa.concat_tables(pq.read_table(path) for path in paths).to_pylist() if paths else []
 
 

@@ -173,7 +173,7 @@ def origins_of(
         ).to_arrow_table()
         for record in rows.to_pylist():
             origin = {
-                "delivery": names.get(record["delivery"]),
+                "delivery": record.get("path") or names.get(record["delivery"]),
                 "line": record["line"],
                 "message": message_of(record),
             }

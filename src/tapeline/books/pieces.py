@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tapeline.books.schemas import MESSAGE
+from tapeline.books.schemas import FILE, MESSAGE, MOMENT
 from tapeline.errors import OperationError
 from tapeline.store.files import sync
 
@@ -52,6 +52,7 @@ class DeliveryPart:
     complete: bool
     identity: str | None = None  # of a topic: its cluster's and its own
     sent_ms: int | None = None  # of a topic: the oldest message's own time
+    position: str | None = None  # of a source of one's own: where it is after these records
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,14 @@ class PieceFacts:
 
 
 @dataclass(frozen=True)
+class FileOrigin:
+    """The file of some records: its path below the drop folder, and when it was modified."""
+
+    path: str
+    modified_us: int | None
+
+
+@dataclass(frozen=True)
 class PiecePart:
     """The lines of one delivery on their way into one piece."""
 
@@ -72,6 +81,7 @@ class PiecePart:
     lines: tuple[Lines, ...]
     header: bytes | None
     message: pa.Table | None = None  # of topics: what came with each value
+    file: FileOrigin | None = None  # if it is kept beside each record
 
 
 def describe(path: Path) -> PieceFacts:
@@ -102,7 +112,11 @@ def write_piece(
         table.schema,
         compression=COMPRESSION,
         compression_level=COMPRESSION_LEVEL,
-        use_dictionary=[*REPEATING, *(["topic", "partition"] if parts[0].message else [])],
+        use_dictionary=[
+            name
+            for name in (*REPEATING, "topic", "partition", *FILE.names)
+            if name in table.column_names
+        ],
         column_encoding={
             "raw": "PLAIN",
             "at": "DELTA_BINARY_PACKED",
@@ -143,7 +157,18 @@ def _table(piece: int, arrived_at: datetime, parts: Sequence[PiecePart]) -> Any:
     if messages:
         for name, column in zip(MESSAGE.names, pa.concat_tables(messages).columns, strict=True):
             made = made.append_column(name, column)
+    if any(part.file for part in parts):
+        for name, column in _files(parts, counts).items():
+            made = made.append_column(name, column)
     return made
+
+
+def _files(parts: Sequence[PiecePart], counts: Sequence[int]) -> dict[str, Any]:
+    """The file of each record; null where it is not kept."""
+    places = pa.array(np.repeat(np.arange(len(parts), dtype=np.int32), counts))
+    paths = pa.array([part.file and part.file.path for part in parts], pa.string())
+    moments = pa.array([part.file and part.file.modified_us for part in parts], MOMENT)
+    return {"path": paths.take(places), "modified": moments.take(places)}
 
 
 def _headers(parts: Sequence[PiecePart], counts: Sequence[int]) -> Any:

@@ -31,6 +31,10 @@ MESSAGE = pa.schema(
 )
 MESSAGE_COLUMNS = ("line", *MESSAGE.names)
 
+# What the tape keeps of a record's file, where steps ask for it or the file is in an archive.
+FILE = pa.schema([("path", pa.string()), ("modified", MOMENT)])
+FILE_COLUMNS = ("line", *FILE.names)
+
 # What a flow reads of the tape, and the record's place in the batch.
 TAPE_LEAF = pa.schema(
     [
@@ -46,6 +50,9 @@ TAPE_LEAF = pa.schema(
 
 # The same, for steps that ask for the message itself.
 MESSAGE_LEAF = pa.schema([*TAPE_LEAF, pa.field("line", pa.int64()), *MESSAGE])
+
+# The same, for steps that ask for the file.
+FILE_LEAF = pa.schema([*TAPE_LEAF, pa.field("line", pa.int64()), *FILE])
 
 REGISTER = [
     ("_position", POSITION),

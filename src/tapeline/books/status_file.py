@@ -56,8 +56,6 @@ class StatusFile:
         self.overruns = 0
         self.retries = 0
         self.paused: Pause | None = None
-        # by source: records that are accepted and not on the tape yet, and since when
-        self.ahead: dict[str, tuple[int, datetime | None]] = {}
         self.dropped: dict[str, tuple[int, int]] = {}
         # by source and partition of topics: the lag of the books
         self.partitions: Mapping[str, Mapping[str, PartitionLag]] = {}
@@ -119,11 +117,9 @@ class StatusFile:
 
     def _source(self, flow: Any, name: str, now: datetime) -> SourceStatus:
         """The lag of one source, from its drop folder to the books."""
-        ahead, since = self.ahead.get(name, (0, None))
-        waiting, oldest = flow.backlog.of(name)
-        oldest = oldest or since
+        records, oldest = flow.backlog.of(name)
         files, size = self.dropped.get(name, (0, 0))
-        records, seconds = waiting + ahead, (now - oldest).total_seconds() if oldest else 0.0
+        seconds = (now - oldest).total_seconds() if oldest else 0.0
         partitions = self.partitions.get(name, {})
         if partitions:
             records = sum(one.records for one in partitions.values())

@@ -1,19 +1,22 @@
 """The tape: every record exactly as it arrived, in numbered batches that decide.
 
-A row of tape_batches decides a batch; then its pieces are hard-linked into the table and added
-under that number. A retry first finishes what is decided and leaves out pieces already listed, so
-Spark's own checkpoint may repeat or forget what it likes.
+Intake stages pieces: durable files that nobody reads yet. Rows of tape_batches, in one commit,
+decide about all of them; then the pieces are hard-linked into the table and added under the last
+row's number. After a crash, rows that the table lacks are finished, and staged pieces that no row
+names are removed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +24,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tapeline.books.layout import Layout
-from tapeline.books.pieces import PIECE_SCHEMA, describe
+from tapeline.books.pieces import (
+    PIECE_SCHEMA,
+    DeliveryPart,
+    PieceFacts,
+    PiecePart,
+    describe,
+    write_piece,
+)
 from tapeline.books.row_hash import listed_hash
 from tapeline.books.schemas import (
+    FILE,
+    FILE_COLUMNS,
+    FILE_LEAF,
     MESSAGE,
     MESSAGE_COLUMNS,
     MESSAGE_LEAF,
@@ -34,11 +47,13 @@ from tapeline.errors import OperationError
 from tapeline.failpoints import hit
 from tapeline.settings import HousekeepingSettings
 from tapeline.store.delta import StagedFile, TableWriter
+from tapeline.store.disk import sweep
 from tapeline.store.duckdb import connect, register_tape, rows_of
-from tapeline.store.files import sync
+from tapeline.store.files import make_folder, sync
 from tapeline.store.housekeeping import tidy
 
-MOST_COUNTED_AHEAD = 100
+# Where books of earlier versions have pieces that are not on the tape yet.
+FORMER = "accepted"
 LEAF_COLUMNS = [name for name in TAPE_LEAF.names if name != "ordinal"]
 
 
@@ -52,18 +67,41 @@ class TapeBatch:
     records: int
     bytes: int
     hash: int = 0  # of its row in tape_batches
-    first_delivery: int = 0
+    deliveries: tuple[DeliveryPart, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def first_delivery(self) -> int:
+        return min((part.delivery for part in self.deliveries), default=0)
+
+    @property
+    def last_delivery(self) -> int:
+        return max((part.delivery for part in self.deliveries), default=0)
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """How much one batch of the tape may hold. The flow never splits it."""
+
+    bytes: int = sys.maxsize
+    records: int = sys.maxsize
+
+
+WHOLE = BatchLimits()
 
 
 class Tape:
-    """The writer's side of one source's tape."""
+    """The writer's side of one source's tape. One thread stages and appends."""
 
     def __init__(self, layout: Layout, source: str, clock: Callable[[], datetime]) -> None:
         self.source = source
         self._clock = clock
         # Another source's thread may keep house while this one's commits.
         self._alone = threading.Lock()
-        self._accepted = layout.intake(source) / "accepted"
+        self.home = layout.intake(source)
+        self._staged, self._former = self.home / "staged", self.home / FORMER
+        make_folder(self._staged)
+        self._ready: list[PieceFacts] = []
+        self.on_append: Callable[[TapeBatch], None] = lambda _: None  # hears of every new batch
         self._batches = TableWriter(
             layout.tape_batches(source), TAPE_BATCHES, f"tape_batches/{source}"
         )
@@ -72,10 +110,10 @@ class Tape:
 
     @property
     def last_piece(self) -> int:
-        return self._listed.through
+        return self._listed.highest
 
     def recover(self) -> list[TapeBatch]:
-        """After a commit that failed half-way: what is decided is finished, and given back."""
+        """After an append that failed half-way: what is decided is finished, and given back."""
         if self._sound:
             return []
         with self._alone:
@@ -83,55 +121,94 @@ class Tape:
             self._batches.reopen()
             self.book.reopen()
             self._recover()
-        return self.since(before)
+        finished = self.since(before)
+        for batch in finished:
+            self.on_append(batch)
+        return finished
 
-    def portions(self, pieces: Iterable[Path], most_records: int) -> list[list[Path]]:
-        """Pieces that are not on the tape yet, in order, in groups of at most so many records."""
-        groups: list[list[Path]] = []
-        room = 0
-        for path in sorted(p for p in pieces if int(p.stem) not in self._listed):
-            records = describe(path).records
-            if not groups or records > room:
-                groups.append([])
-                room = most_records
-            groups[-1].append(path)
-            room -= records
-        return groups
+    def stage(self, parts: Sequence[PiecePart], arrived_at: datetime) -> None:
+        """Write the next piece of a group, unseen."""
+        number = self.last_piece + len(self._ready) + 1
+        path = self._staged / _name(number)
+        self._ready.append(write_piece(path, number, arrived_at, parts))
 
-    def commit(self, pieces: Iterable[Path]) -> TapeBatch | None:
-        """Put pieces on the tape as one batch; those already there are left out."""
+    def discard(self) -> None:
+        """Drop the staged group."""
+        for piece in self._ready:
+            (self._staged / _name(piece.piece)).unlink(missing_ok=True)
+        self._ready = []
+
+    def append(self, limits: BatchLimits = WHOLE) -> list[TapeBatch]:
+        """Put the staged group on the tape: all of it or nothing, as one batch or several."""
+        group, self._ready = self._ready, []
+        if not group:
+            return []
         with self._alone:
-            return self._commit(pieces)
+            sync(self._staged)
+            batches = self._append(self._rows_for(group, limits))
+        hit("tape_committed")
+        for batch in batches:
+            self.on_append(batch)
+        return batches
 
-    def _commit(self, pieces: Iterable[Path]) -> TapeBatch | None:
-        fresh = sorted(p for p in pieces if int(p.stem) not in self._listed)
-        if not fresh:
-            return None
-        facts = [describe(path) for path in fresh]
-        deliveries = [asdict(d) for fact in facts for d in fact.deliveries]
-        row = {
-            "batch": self.last_batch + 1,
-            "at": self._clock(),
-            "pieces": [int(path.stem) for path in fresh],
-            "records": sum(fact.records for fact in facts),
-            "bytes": sum(path.stat().st_size for path in fresh),
-            "deliveries": json.dumps(deliveries),
-        }
-        batch = _tape_batch(row)
-        rows = pa.Table.from_pylist([row], schema=TAPE_BATCHES)
+    def adopt(self, limits: BatchLimits = WHOLE) -> list[TapeBatch]:
+        """Take over the pieces that intake of an earlier version left beside the tape."""
+        former = [p for p in sorted(self._former.glob("*.parquet")) if p.stem.isdigit()]
+        fresh = [path for path in former if int(path.stem) not in self._listed]
+        for path in fresh:
+            target = self._staged / path.name
+            target.unlink(missing_ok=True)
+            os.link(path, target)
+        self._ready = [describe(path) for path in fresh]
+        return self.append(limits)
+
+    def _rows_for(self, group: Sequence[PieceFacts], limits: BatchLimits) -> list[dict[str, Any]]:
+        """A row for each batch: as many pieces as fit into the limits, and at least one."""
+        rows: list[dict[str, Any]] = []
+        now = self._clock()
+        for piece in group:
+            size = (self._staged / _name(piece.piece)).stat().st_size
+            row = rows[-1] if rows else None
+            if row is None or not _fits(row, piece.records, size, limits):
+                number = self.last_batch + len(rows) + 1
+                row = {"batch": number, "at": now, "pieces": [], "records": 0, "bytes": 0}
+                row["deliveries"] = []
+                rows.append(row)
+            row["pieces"].append(piece.piece)
+            row["records"] += piece.records
+            row["bytes"] += size
+            row["deliveries"] += [asdict(part) for part in piece.deliveries]
+        return [{**row, "deliveries": json.dumps(row["deliveries"])} for row in rows]
+
+    def _append(self, rows: Sequence[dict[str, Any]]) -> list[TapeBatch]:
+        batches = [_tape_batch(row) for row in rows]
         self._sound = False
-        self._batches.append(rows, batch.number, f"{batch.number:012}")
+        staged = [
+            self._batches.stage(
+                f"{row['batch']:012}", pa.Table.from_pylist([row], TAPE_BATCHES), row["batch"]
+            )
+            for row in rows
+        ]
+        self._batches.add(staged, batches[-1].number)
         hit("tape_decided")
-        self._finish(batch)
+        self._finish(batches)
         self._batches.shorten()
         self.book.shorten()
-        self._note(batch, max((int(d["delivery"]) for d in deliveries), default=0))
+        for batch in batches:
+            self._note(batch)
         self._sound = True
-        return batch
+        return batches
 
     def read(self, batches: Iterable[TapeBatch]) -> pa.Table:
         """The records of some batches, in tape order."""
-        tables = [_read(self._piece(number)) for batch in batches for number in batch.pieces]
+        pieces = [self._piece(number) for batch in batches for number in batch.pieces]
+        tables = [_read(piece) for piece in pieces]
+        if any("line" in table.column_names for table in tables):
+            # Beside records with more columns every record has its line, as on the tape.
+            tables = [
+                table if "line" in table.column_names else _read(piece, with_line=True)
+                for piece, table in zip(pieces, tables, strict=True)
+            ]
         return pa.concat_tables(tables, promote_options="default").combine_chunks()
 
     def find(self, places: Sequence[tuple[int, int]]) -> pa.Table:
@@ -140,7 +217,8 @@ class Tape:
             {"p": [part for part, _ in places], "a": [at for _, at in places]},
             schema=pa.schema([("p", pa.int64()), ("a", pa.int64())]),
         )
-        leaf = MESSAGE_LEAF if self.book.has("topic") else TAPE_LEAF
+        leaf = FILE_LEAF if self.book.has("path") else TAPE_LEAF
+        leaf = MESSAGE_LEAF if self.book.has("topic") else leaf
         leaf = pa.schema([field for field in leaf if field.name != "ordinal"])
         columns = ", ".join(f'tape."{name}"' for name in leaf.names)
         with connect() as connection:
@@ -152,42 +230,20 @@ class Tape:
             ).to_arrow_table()
         return rows.select(leaf.names).cast(leaf)
 
-    def deliveries(self) -> Iterator[dict[str, Any]]:
+    def deliveries(self) -> Iterator[DeliveryPart]:
         """What every batch holds of which delivery, from the first on."""
-        for row in self._rows(0):
-            yield from json.loads(row["deliveries"])
+        for batch in self.since(0):
+            yield from batch.deliveries
 
     def since(self, number: int) -> list[TapeBatch]:
         """The batches behind a number."""
         return [_tape_batch(row) for row in self._rows(number + 1)]
 
-    def release(self, batch: TapeBatch) -> None:
-        """Spark has committed the batch: the names it watched can go."""
-        for number in batch.pieces:
-            (self._accepted / f"{number:012}.parquet").unlink(missing_ok=True)
-
-    def ahead(self) -> tuple[int, int, datetime | None]:
-        """Pieces and records that are accepted and not on the tape yet, and since when."""
-        waiting = []
-        for name in os.listdir(self._accepted) if self._accepted.exists() else []:
-            stem = name.removesuffix(".parquet")
-            if stem.isdigit() and int(stem) not in self._listed:
-                waiting.append(int(stem))
-        records, oldest = 0, None
-        for number in sorted(waiting)[:MOST_COUNTED_AHEAD]:
-            try:
-                path = self._accepted / f"{number:012}.parquet"
-                records += describe(path).records
-                oldest = oldest or datetime.fromtimestamp(path.stat().st_mtime, UTC)
-            except FileNotFoundError:
-                continue  # it went onto the tape meanwhile
-        return len(waiting), records, oldest
-
-    def tidy(self, settings: HousekeepingSettings, flown: bool) -> None:
-        """Compact the tape, unless the flow still needs its pieces by their names."""
+    def tidy(self, settings: HousekeepingSettings, booked: int) -> None:
+        """Compact the tape, unless the flow needs pieces after batch `booked` by their names."""
         with self._alone:
             tidy(self._batches, settings)
-            tidy(self.book, settings, flown)
+            tidy(self.book, settings, self.last_batch <= booked)
 
     @contextmanager
     def still(self) -> Iterator[None]:
@@ -200,62 +256,69 @@ class Tape:
         self.last_delivery = 0
         self.records = 0
         self._listed = PieceSet()
-        rows = self._rows(0)
-        for row in rows:
-            last = max((int(d["delivery"]) for d in json.loads(row["deliveries"])), default=0)
-            self._note(_tape_batch(row), last)
-        if rows:
-            self._finish(_tape_batch(rows[-1]))
+        batches = [_tape_batch(row) for row in self._rows(0)]
+        for batch in batches:
+            self._note(batch)
+        unfinished = takewhile(lambda one: not self.book.holds(one.number), reversed(batches))
+        self._finish(list(unfinished)[::-1])
+        self._ready = []
+        for path in self._staged.iterdir():
+            sweep(path)
         self._sound = True  # what is in memory agrees with what is on disk
 
     def _rows(self, since: int) -> list[dict[str, Any]]:
         columns = 'batch, "at", pieces, records, bytes, deliveries'
         return sorted(rows_of(self._batches.folder, columns, since), key=lambda row: row["batch"])
 
-    def _finish(self, batch: TapeBatch) -> None:
-        """Link and add the files of a decided batch; doing it again changes nothing."""
-        if self.book.holds(batch.number):
-            return
-        staged = []
-        for number in batch.pieces:
-            target = self._piece(number)
-            if not target.exists():
-                self._link(number, target)
-            metadata = pq.read_metadata(target)
-            records = metadata.num_rows
-            if metadata.num_columns > len(PIECE_SCHEMA):
-                self._widen()
-            size = target.stat().st_size
-            staged.append(
-                StagedFile(
-                    table=self.source, name=target.name, rows=records, size=size, batch=batch.number
-                )
-            )
-        sync(self.book.folder)
-        self.book.add(staged, batch.number)
+    def _finish(self, batches: Sequence[TapeBatch]) -> None:
+        """Link and add the files of decided batches; doing it again changes nothing."""
+        added = []
+        for batch in batches:
+            if not self.book.holds(batch.number):
+                added += [self._linked(number, batch.number) for number in batch.pieces]
+        if batches and not self.book.holds(batches[-1].number):
+            sync(self.book.folder)
+            self.book.add(added, batches[-1].number)
+        for batch in batches:
+            for number in batch.pieces:
+                (self._staged / _name(number)).unlink(missing_ok=True)
 
-    def _widen(self) -> None:
-        """The first piece of topics makes room for what comes with a message."""
-        if not self.book.has("topic"):
-            self.book.widen(MESSAGE)
+    def _linked(self, number: int, batch: int) -> StagedFile:
+        """The file of a piece, in the table's folder."""
+        target = self._piece(number)
+        if not target.exists():
+            self._link(number, target)
+        metadata = pq.read_metadata(target)
+        if metadata.num_columns > len(PIECE_SCHEMA):
+            self._widen(metadata.num_columns)
+        size, rows = target.stat().st_size, metadata.num_rows
+        return StagedFile(table=self.source, name=target.name, rows=rows, size=size, batch=batch)
+
+    def _widen(self, columns: int) -> None:
+        """The first piece of its kind makes room for what comes with a message, or for files."""
+        more = FILE if columns == len(PIECE_SCHEMA) + len(FILE) else MESSAGE
+        if not self.book.has(more.names[-1]):
+            self.book.widen(more)
 
     def _link(self, number: int, target: Path) -> None:
-        piece = self._accepted / target.name
-        try:
-            os.link(piece, target)
-        except FileNotFoundError:
-            raise OperationError(
-                f"piece {number} of '{self.source}' is on the tape, but its file {piece} is "
-                "missing. Restore it from a backup, or send its input file again."
-            ) from None
+        for folder in (self._staged, self._former):
+            piece = folder / target.name
+            if piece.exists():
+                os.link(piece, target)
+                return
+        raise OperationError(
+            f"piece {number} of '{self.source}' is on the tape, but its file "
+            f"{self._staged / target.name} is missing. Restore it from a backup, or send its input "
+            "file again."
+        )
 
     def _piece(self, number: int) -> Path:
-        return self.book.folder / f"{number:012}.parquet"
+        return self.book.folder / _name(number)
 
-    def _note(self, batch: TapeBatch, last_delivery: int) -> None:
+    def _note(self, batch: TapeBatch) -> None:
         self.last_batch = batch.number
         self.records += batch.records
-        self.last_delivery = max(self.last_delivery, last_delivery)
+        self.last_delivery = max(self.last_delivery, batch.last_delivery)
         self._listed.add(batch.pieces)
 
 
@@ -265,6 +328,10 @@ class PieceSet:
     def __init__(self) -> None:
         self.through = 0
         self._ahead: set[int] = set()
+
+    @property
+    def highest(self) -> int:
+        return max(self._ahead, default=self.through)
 
     def add(self, numbers: Iterable[int]) -> None:
         self._ahead.update(numbers)
@@ -276,15 +343,24 @@ class PieceSet:
         return number <= self.through or number in self._ahead
 
 
-def _read(piece: Path) -> pa.Table:
-    """What a flow needs of a piece, and of topics what came with the messages."""
+def _read(piece: Path, with_line: bool = False) -> pa.Table:
+    """What a flow needs of a piece, with what came with messages, or the files of records."""
     file = pq.ParquetFile(piece)
-    wide = file.metadata.num_columns > len(PIECE_SCHEMA)
-    return file.read(columns=[*LEAF_COLUMNS, *(MESSAGE_COLUMNS if wide else ())])
+    more = file.metadata.num_columns - len(PIECE_SCHEMA)
+    plain = ("line",) if with_line else ()
+    names = {0: plain, len(FILE): FILE_COLUMNS}.get(more, MESSAGE_COLUMNS)
+    return file.read(columns=[*LEAF_COLUMNS, *names])
+
+
+def _name(number: int) -> str:
+    return f"{number:012}.parquet"
+
+
+def _fits(row: dict[str, Any], records: int, size: int, limits: BatchLimits) -> bool:
+    return bool(row["bytes"] + size <= limits.bytes and row["records"] + records <= limits.records)
 
 
 def _tape_batch(row: dict[str, Any]) -> TapeBatch:
-    pieces = tuple(row["pieces"])
-    proof = listed_hash(row)
-    first = min((int(part["delivery"]) for part in json.loads(row["deliveries"])), default=0)
-    return TapeBatch(row["batch"], row["at"], pieces, row["records"], row["bytes"], proof, first)
+    pieces, proof = tuple(row["pieces"]), listed_hash(row)
+    parts = tuple(DeliveryPart(**part) for part in json.loads(row["deliveries"]))
+    return TapeBatch(row["batch"], row["at"], pieces, row["records"], row["bytes"], proof, parts)

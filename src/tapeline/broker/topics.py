@@ -7,13 +7,13 @@ import re
 import socket
 import time
 from dataclasses import dataclass
-
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from typing import TYPE_CHECKING
 
 from tapeline.errors import OperationError
 from tapeline.words import counted
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 CONNECT_SECONDS = 1.0
 MAKE_SECONDS = 30.0
@@ -36,6 +36,8 @@ class Seen:
 
 def look(address: str, seconds: float) -> Seen | None:
     """Ask a broker what it holds; None when nobody answers, or one that is not ready."""
+    from confluent_kafka import KafkaException
+
     host, _, port = address.partition(":")
     try:
         socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
@@ -50,6 +52,9 @@ def look(address: str, seconds: float) -> Seen | None:
 
 def make(address: str, name: str, partitions: int) -> bool:
     """Make a topic; False when it is there already, with as many partitions."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.cimpl import NewTopic
+
     if not NAME.fullmatch(name):
         raise OperationError(
             f"'{name}' cannot be a topic name. Use at most 249 letters, digits, '.', '_' and '-'; "
@@ -94,4 +99,6 @@ def _refuse_other(address: str, name: str, partitions: int) -> None:
 
 
 def _client(address: str) -> AdminClient:
+    from confluent_kafka.admin import AdminClient
+
     return AdminClient({"bootstrap.servers": address}, logger=_quiet)

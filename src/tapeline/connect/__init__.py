@@ -4,6 +4,7 @@ from tapeline.connect.files import Files
 from tapeline.connect.http import HttpPull
 from tapeline.connect.kafka import Kafka
 from tapeline.connect.local import Console, Foreach, Memory
+from tapeline.connect.own import Own
 from tapeline.connect.postgres import PostgresPull
 
-__all__ = ["Console", "Files", "Foreach", "HttpPull", "Kafka", "Memory", "PostgresPull"]
+__all__ = ["Console", "Files", "Foreach", "HttpPull", "Kafka", "Memory", "Own", "PostgresPull"]

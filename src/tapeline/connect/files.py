@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,13 +14,14 @@ from tapeline.connect.destinations import FilesDestination
 from tapeline.declare.destination import Destination
 from tapeline.declare.format import Format
 from tapeline.declare.schema import Field
+from tapeline.declare.source import Intakes
 from tapeline.errors import DeclarationError, OperationError
+from tapeline.formats.csv import Csv
 from tapeline.formats.fix import FixChecks, with_checks
 from tapeline.formats.named import FormatName, check_writes, format_of
-from tapeline.formats.records import NewFields, Records
+from tapeline.formats.records import FILE_COLUMN, NewFields, Records
 from tapeline.formats.schemas import FileSchemas
 from tapeline.settings import Settings
-from tapeline.store.files import first_line
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Files:
     `format` is a name, or a Format of your own. `zone` is the time zone of timestamps that name
     none. `new_fields` says what becomes of fields that the schema does not name: "ignore", or
     "keep", as JSON in the column `new_fields`. `fix_checks` says what becomes of FIX messages whose
-    checksum or body length is wrong: "quarantine", or "warn", which lets them count.
+    checksum or body length is wrong: "quarantine", or "warn", which lets them count. With `meta`
+    steps also see the column `file`: name, path, modified_at, line.
     """
 
     path: str
@@ -38,8 +41,14 @@ class Files:
     zone: str = "UTC"
     new_fields: NewFields = "ignore"
     fix_checks: FixChecks = "quarantine"
+    meta: bool = False
 
     def __post_init__(self) -> None:
+        if self.meta and any(field.name == FILE_COLUMN for field in self.fields):
+            raise DeclarationError(
+                f"Files('{self.path}'): meta=True adds the column '{FILE_COLUMN}', but the schema "
+                "already has it. Remove one of them."
+            )
         _ = self.records
 
     @property
@@ -59,11 +68,14 @@ class Files:
         """How the files are written, and the columns that steps see."""
         what = f"Files('{self.path}')"
         written = with_checks(what, format_of(what, self.format, "file"), self.fix_checks)
-        return Records(written, self.schema, self.zone, self.new_fields, what=what)
+        return Records(written, self.schema, self.zone, self.new_fields, meta=self.meta, what=what)
 
     def decoder(self, settings: Settings, pipeline: str) -> Format:
         """The format, ready to decode what the tape of a pipeline has of these files."""
         return self.records.opened(lambda: FileSchemas(Layout(settings.home(pipeline)).schemas))
+
+    def taken_by(self, intakes: Intakes) -> Any:
+        return intakes.from_folder(self)
 
     def destination(self) -> Destination:
         return FilesDestination(self.goes_to, self.path, self.records.written)
@@ -89,13 +101,25 @@ class Files:
         if path.suffix == ".json":
             options = pa_json.ParseOptions(explicit_schema=pa.schema(types) if types else None)
             return pa_json.read_json(path, parse_options=options)
-        names = first_line(path).decode("utf-8-sig").strip().split(",")
+        said = self.format if isinstance(self.format, Csv) else Csv()
+        if said.comment is not None or (not said.header and types is None):
+            raise OperationError(
+                f"reference file {path}: a reference cannot have comments, and without a header it "
+                "needs a schema. Change the declaration."
+            )
+        reading = pa_csv.ReadOptions(
+            encoding=said.encoding, column_names=None if said.header else list(types or ())
+        )
+        parsing = pa_csv.ParseOptions(delimiter=said.separator, quote_char=said.quote or False)
+        with pa_csv.open_csv(path, reading, parsing) as file:
+            names = file.schema.names
         convert = pa_csv.ConvertOptions(
-            column_types=types or {name.strip('"'): pa.string() for name in names},
+            column_types=types or {name: pa.string() for name in names},
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
+            **({"null_values": ["", *said.nulls]} if said.nulls else {}),
         )
-        return pa_csv.read_csv(path, convert_options=convert)
+        return pa_csv.read_csv(path, reading, parsing, convert)
 
 
 def arrow_type(field: Field) -> pa.DataType:

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 from tapeline.connect.clear_text import refuse_clear_kafka
 from tapeline.declare.destination import Destination
 from tapeline.declare.duration import parse_moment
 from tapeline.declare.format import Format
 from tapeline.declare.schema import Field
+from tapeline.declare.source import Intakes
 from tapeline.errors import DeclarationError
 from tapeline.extras import require
 from tapeline.formats.avro import check_schemas, check_sink
@@ -127,6 +129,9 @@ class Kafka:
 
         what = f"Kafka({self.path})"
         return self.records.opened(lambda: schemas_of(what, self.schemas, settings, pipeline))
+
+    def taken_by(self, intakes: Intakes) -> Any:
+        return intakes.from_topics(self)
 
     def destination(self) -> Destination:
         from tapeline.connect.topic_destination import TopicDestination

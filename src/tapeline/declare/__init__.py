@@ -17,13 +17,13 @@ from tapeline.declare.expectations import (
 )
 from tapeline.declare.format import Format, RecordFile
 from tapeline.declare.pipeline import (
+    DeclaredSource,
     Input,
     Page,
     Pipeline,
     Pull,
     Reference,
     Snapshot,
-    Source,
     Step,
     Stream,
     Summary,
@@ -32,12 +32,14 @@ from tapeline.declare.pipeline import (
 )
 from tapeline.declare.schema import Field, parse_schema
 from tapeline.declare.sink import Alerts, Changes, Rows, Sink
+from tapeline.declare.source import Polled, Source
 from tapeline.declare.where import Where
 
 __all__ = [
     "Alert",
     "Alerts",
     "Changes",
+    "DeclaredSource",
     "Destination",
     "Each",
     "Expectation",
@@ -47,6 +49,7 @@ __all__ = [
     "Input",
     "Page",
     "Pipeline",
+    "Polled",
     "Pull",
     "RecordFile",
     "Reference",

@@ -55,7 +55,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Source:
+class DeclaredSource:
     """A named stream of raw records."""
 
     name: str
@@ -161,7 +161,7 @@ class Pipeline:
 
     name: str
     final_after: str = "1 day"
-    sources: dict[str, Source] = field(default_factory=dict)
+    sources: dict[str, DeclaredSource] = field(default_factory=dict)
     references: dict[str, Reference] = field(default_factory=dict)
     tables: dict[str, Table] = field(default_factory=dict)
     summaries: dict[str, Summary] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class Pipeline:
         self._check_name(self.name, caller())
 
     @property
-    def declared(self) -> Mapping[str, Source | Reference | Table | Summary | View]:
+    def declared(self) -> Mapping[str, DeclaredSource | Reference | Table | Summary | View]:
         """Everything that has a name, by its name."""
         return MappingProxyType(
             {**self.sources, **self.references, **self.tables, **self.summaries, **self.views}
@@ -184,7 +184,7 @@ class Pipeline:
     def source(self, name: str, connector: Any) -> None:
         """Declare where raw records come from."""
         where = self._claim(name)
-        self.sources[name] = Source(name, connector, where)
+        self.sources[name] = DeclaredSource(name, connector, where)
 
     def reference(self, name: str, connector: Any) -> None:
         """Declare a table of facts; it is stored in versions and pinned per batch."""

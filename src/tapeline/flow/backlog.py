@@ -14,9 +14,12 @@ class Backlog:
     """The tape batches after the flow's position, by source. Other threads add to them."""
 
     def __init__(self, tapes: Mapping[str, Tape], position: Mapping[str, int]) -> None:
-        self._tapes = tapes
         self.position: dict[str, int] = {**dict.fromkeys(tapes, 0), **position}
         self._pending = {name: tape.since(self.position[name]) for name, tape in tapes.items()}
+        self._booked = {
+            name: pending[0].first_delivery - 1 if pending else tapes[name].last_delivery
+            for name, pending in self._pending.items()
+        }
 
     def add(self, source: str, batch: TapeBatch) -> None:
         """One that is known already is not taken twice."""
@@ -35,8 +38,11 @@ class Backlog:
 
     def booked(self, source: str) -> int:
         """The last delivery of a source that is in the books, and all before it."""
-        batches = list(self._pending[source])
-        return batches[0].first_delivery - 1 if batches else self._tapes[source].last_delivery
+        return self._booked[source]
+
+    def pieces(self, source: str) -> int:
+        """How many pieces of a source wait."""
+        return sum(len(batch.pieces) for batch in list(self._pending[source]))
 
     def cut(self, most_records: int, most_bytes: int, after: TapeRanges) -> TapeRanges:
         """Select whole tape batches up to the limits, at least one, starting after `after`."""
@@ -54,6 +60,7 @@ class Backlog:
         """A cut is in the books: move the position past it."""
         for source, batches in cut.items():
             self.position[source] = batches[-1].number
+            self._booked[source] = max(self._booked[source], batches[-1].last_delivery)
             del self._pending[source][: len(batches)]
 
 

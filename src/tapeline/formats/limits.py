@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tapeline.books.reasons import reason
+from tapeline.books.tape import BatchLimits
 from tapeline.declare.format import FileLimits
 from tapeline.errors import DeclarationError
+from tapeline.words import counted
 
 if TYPE_CHECKING:
     from tapeline.flow.batch_size import BatchSize
@@ -27,6 +30,7 @@ class IntakeLimits:
     files_per_pass: int = 2_000
     records_per_piece: int = 50_000
     bytes_per_piece: int = 16 * MIB
+    bytes_per_tape_batch: int = 2 * MIB
     record_bytes: int = MIB
     file_bytes: int = 5 * 1024 * MIB
     file_rows: int = 100_000_000
@@ -40,6 +44,13 @@ class IntakeLimits:
         """How many records a piece may hold now."""
         most = self.records_per_piece
         return min(most, self.room.records) if self.room else most
+
+    @property
+    def tape_batch(self) -> BatchLimits:
+        """How much one batch of the tape may hold now."""
+        if self.room:
+            return BatchLimits(self.bytes_per_tape_batch, self.room.records)
+        return BatchLimits(self.bytes_per_tape_batch)
 
     def __post_init__(self) -> None:
         if min(self.files_per_pass, self.records_per_piece, self.record_bytes) < 1:
@@ -57,3 +68,11 @@ class IntakeLimits:
         """What a file of this many bytes may become."""
         allowed = max(UNPACKED_ALLOWANCE_BYTES, packed_bytes * self.expansion_ratio)
         return FileLimits(min(allowed, self.file_bytes), self.decoded_bytes, self.file_rows)
+
+
+def too_long(size_bytes: int, limit_bytes: int) -> str:
+    """The reason of a message that was cut."""
+    return reason(
+        "message is longer than the limit; the rest is lost",
+        f"{counted(size_bytes, 'byte')}, the limit is {limit_bytes:,}",
+    )

@@ -15,7 +15,7 @@ from tapeline.formats.named import format_of
 
 NewFields = Literal["ignore", "keep"]
 NEW_FIELDS = Field("new_fields", "string")
-MESSAGE_COLUMN = "message"  # of records with meta
+MESSAGE_COLUMN, FILE_COLUMN = "message", "file"  # of records with meta
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Records:
     """How the records of a source are written, and the columns that steps see.
 
     `messages` says that records come one by one and not in files, so CSV has no header line. With
-    `meta` steps also see the column `message`. `what` is how errors name the source.
+    `meta` steps also see the column `message`, or `file`. `what` is how errors name the source.
     """
 
     format: str | Format = "json"
@@ -52,6 +52,11 @@ class Records:
             raise DeclarationError(
                 f"{self.what}: '{self.zone}' is not a time zone. Write for example 'Europe/Berlin'."
             ) from None
+
+    @property
+    def meta_column(self) -> str:
+        """The column that `meta` adds."""
+        return MESSAGE_COLUMN if self.messages else FILE_COLUMN
 
     @property
     def written(self) -> Format:

@@ -19,7 +19,7 @@ from typing import Any
 from tapeline.formats.limits import UnreadableFileError
 from tapeline.intake.complete import CompleteFile
 from tapeline.intake.drop_folder import MANIFEST, NOT_PLAIN, Opened, shown
-from tapeline.store.disk import READ_SAFELY, copy_range, move, write_whole
+from tapeline.store.disk import READ_SAFELY, copy_range, move, sweep, write_whole
 from tapeline.store.files import sync
 
 DIGITS = 12
@@ -43,6 +43,7 @@ class DeliveryNote:
     tail_end: int = 0
     lines_before: int = 0
     header: bytes | None = None
+    modified_ns: int | None = None
     # of a rejected file: its number in rejected/, and why
     rejected_as: int | None = None
     reason: str | None = None
@@ -73,6 +74,8 @@ class Archive:
 
     def recover(self) -> list[DeliveryNote]:
         """The notes of all files in taken/, by delivery, after finishing interrupted moves."""
+        for path in self._work.iterdir():
+            sweep(path)
         names = {entry.name for entry in os.scandir(self._taken)}
         for name in sorted(names):
             number = name.removesuffix(".json")
@@ -120,7 +123,10 @@ class Archive:
     ) -> DeliveryNote:
         """Take a file out of the drop folder. Raises OSError when that is not possible."""
         name = shown(opened.path)
-        note = DeliveryNote(delivery, name, whole.state.st_size, taken_at, whole.manifest)
+        modified = whole.state.st_mtime_ns
+        note = DeliveryNote(
+            delivery, name, whole.state.st_size, taken_at, whole.manifest, modified_ns=modified
+        )
         target = self._path(delivery)
         self._write(note)
         try:
@@ -134,7 +140,7 @@ class Archive:
         state = os.lstat(target)
         if note.copied is None and state.st_ino != whole.state.st_ino:
             # Its sender replaced it between judging and renaming: what came counts.
-            note = replace(note, size=state.st_size, manifest=None)
+            note = replace(note, size=state.st_size, manifest=None, modified_ns=state.st_mtime_ns)
             self._write(note)
         if whole.manifest is not None:
             with suppress(FileNotFoundError):

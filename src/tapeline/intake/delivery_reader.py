@@ -33,6 +33,7 @@ class FileRules:
     format: str | Format
     keep: Literal["archive", "delete"] = "archive"
     schemas: Path = Path("schemas")  # where those of Avro files are kept
+    meta: bool = False  # whether the file of each record goes onto the tape
 
     @property
     def written(self) -> Format:
@@ -49,10 +50,14 @@ class TailStart:
 
 
 class Origin(NamedTuple):
-    """What the records of one file share: its header, and which member of an archive it is."""
+    """What the records of one file share: its header, and which member of an archive it is.
+
+    With `kept` the file goes onto the tape beside each record.
+    """
 
     header: bytes | None = None
     member: str | None = None
+    kept: bool = False
 
 
 class DeliveryReader:
@@ -147,7 +152,7 @@ class DeliveryReader:
     @property
     def origin(self) -> Origin:
         """Where the lines come from that were given out last."""
-        return Origin(self.header, self.member)
+        return Origin(self.header, self.member, self._form.meta or self.member is not None)
 
     @property
     def record_bytes(self) -> int:

@@ -1,9 +1,9 @@
-"""Intake: takes whole files out of a drop folder and publishes them as pieces.
+"""Intake: takes complete files out of a drop folder and puts their records on the tape.
 
-Delivers: every line of every file that can be read, exactly once and in order. A file is whole when
-its manifest agrees with it, or when nobody writes it any more; it is then renamed into taken/, read
-once, published, and archived when its pieces are on the tape. One thread takes; `settle` may be
-called from any.
+Delivers: every line of every file that can be read, exactly once and in order. A file is complete
+when its manifest agrees with it, or when nobody writes it any more. It is then renamed into taken/,
+read once into pieces, and archived when a row of the tape has decided about all of them. The number
+of its delivery is the position: what the tape lists is never read again.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 
-from tapeline.books.pieces import PieceFacts
-from tapeline.errors import OperationError, TapelineBug
+from tapeline.books.tape import Tape, TapeBatch
+from tapeline.errors import OperationError
 from tapeline.formats.limits import IntakeLimits, UnreadableFileError
 from tapeline.intake.appended import still_begins_with, tail
 from tapeline.intake.archive import Archive, DeliveryNote, identity
@@ -30,11 +29,11 @@ from tapeline.intake.delivery_reader import DeliveryReader, FileRules, TailStart
 from tapeline.intake.drop_folder import DropFolder, shown
 from tapeline.intake.packing import Packer
 from tapeline.intake.problems import ProblemLog
-from tapeline.intake.shelf import Shelf
+from tapeline.intake.source_intake import SourceIntake
 from tapeline.store.disk import Lease, hold, lease
 from tapeline.store.files import make_folder
 
-__all__ = ["FileRules", "Intake", "IntakeLimits"]
+__all__ = ["FileIntake", "FileRules", "IntakeLimits"]
 
 # Why a file that is whole stays in the drop folder until the next pass: its kind, and in words.
 NOT_TAKEN = {
@@ -47,90 +46,73 @@ NOT_TAKEN = {
 
 
 @dataclass(frozen=True)
-class Published:
-    """A taken file whose records are all in pieces: the last of them, and what was read of it."""
+class Booked:
+    """A taken file whose records are all on the tape: what was read of it."""
 
-    last_piece: int
     bytes: int
     sha256: str | None
 
 
-class Intake:
-    """The intake of one source. Holds a lock on its home until it is closed."""
+class FileIntake(SourceIntake):
+    """The intake of one drop folder. Holds a lock on its home until it is closed."""
 
     def __init__(
         self,
         drop: Path,
-        home: Path,
+        tape: Tape,
         form: FileRules,
         limits: IntakeLimits,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._home = home = tape.home
         _refuse_nesting(drop, home)
-        self._home = home
         with self._in_words():
             make_folder(home)
             self._originals = Archive(home, form.keep)
-            self._shelf = Shelf(home)
             self._lock = hold(home / ".lock", f"the intake at {home}")
+        self._tape = tape
         self._form = form
         self._limits = limits
         self._clock = clock
         self._findings = ProblemLog(home / "findings.jsonl", clock)
         self._drop = DropFolder(drop, self._findings)
         self._wholeness = CompletenessCheck(form, limits, monotonic, clock, self._findings)
-        self._packer = Packer(self._shelf, limits, clock, self._publish)
+        self._packer = Packer(tape, limits, clock, self._append)
         self._turn = threading.Lock()
         self._sound = False  # what is in memory agrees with what is on disk
-        self._recovered = False
-        self._through = 0  # pieces up to here are on the tape
-        self._delivered = 0  # the last delivery that was published
         self._read = 0  # the last delivery that was read and found good
         self._unread: list[DeliveryNote] = []
-        self._published: dict[int, Published] = {}
+        self._on_tape: dict[int, Booked] = {}  # deliveries whose originals are in taken/
         self._copied: set[tuple[int, ...]] = set()
 
-    def recover(self, last_piece: int, last_delivery: int) -> None:
-        """Finish what a crash interrupted. Call it first, with what is already on the tape."""
+    def recover(self) -> None:
+        """Finish what a crash interrupted."""
         with self._turn, self._in_words():
-            self._through = max(self._through, last_piece)
-            self._delivered = max(self._delivered, last_delivery)
-            self._recovered = True
             self._resume()
 
     def take(self) -> int:
-        """Look at the drop folder once; the number of pieces published."""
-        if not self._recovered:
-            raise TapelineBug("Intake.take() was called before Intake.recover().")
+        """Look at the drop folder once; the number of pieces that came on the tape."""
         with self._turn, self._in_words():
-            before = self._shelf.last_piece
+            before = self._tape.last_piece
             if not self._sound:
                 self._resume()
             self._sound = False
+            # Not sooner: for one pass it is seen if a sender still appends to a file.
+            all_away = self._put_away()
             self._read_unread()
             for path in self._drop.page(self._limits.files_per_pass):
                 note = self._accept(path)
                 if note:
                     self._read_original(note)
             self._packer.flush()
-            self._put_away()
-            self._sound = True
-            return self._shelf.last_piece - before
+            self._sound = all_away
+            return self._tape.last_piece - before
 
-    def settle(self, through_piece: int) -> None:
-        """Pieces up to this one are on the tape: their originals are archived or deleted.
-
-        Never waits: while `take` is at work, that does it before it ends.
-        """
-        self._through = max(self._through, through_piece)
-        if self._turn.acquire(blocking=False):
-            try:
-                with self._in_words():
-                    if self._sound:
-                        self._put_away()
-            finally:
-                self._turn.release()
+    def settle(self) -> None:
+        """Archive the originals whose records are on the tape."""
+        with self._turn, self._in_words():
+            self._sound = self._put_away() and self._sound
 
     @contextmanager
     def still(self) -> Iterator[None]:
@@ -143,7 +125,11 @@ class Intake:
         return self._drop.waiting()
 
     @property
-    def rounds(self) -> int:
+    def dropped(self) -> tuple[int, int]:
+        return self.waiting()
+
+    @property
+    def rounds(self) -> int:  # type: ignore[override]
         """How often the whole drop folder has been looked at."""
         return self._drop.rounds
 
@@ -154,7 +140,7 @@ class Intake:
             os.close(self._lock)
             self._lock = -1
 
-    def __enter__(self) -> Intake:
+    def __enter__(self) -> FileIntake:
         return self
 
     def __exit__(
@@ -178,18 +164,18 @@ class Intake:
     def _resume(self) -> None:
         """Make memory agree with the disk, after a start or an error."""
         self._packer.forget()
-        self._note_published(self._shelf.recover(max(self._through, self._shelf.last_piece)))
+        self._tape.discard()
+        self._note_all(self._tape.recover())
+        delivered = self._tape.last_delivery
         notes = self._originals.recover()
-        self._unread = [note for note in notes if note.delivery > self._delivered]
+        self._unread = [note for note in notes if note.delivery > delivered]
         for note in notes:
-            known = self._published.get(note.delivery)
-            if note.delivery <= self._delivered and (not known or known.bytes != note.size):
-                # What is no longer in accepted/ is on the tape.
-                last_piece = known.last_piece if known else self._through
-                self._published[note.delivery] = Published(last_piece, note.size, None)
-        self._published = dict(sorted(self._published.items()))
+            known = self._on_tape.get(note.delivery)
+            if note.delivery <= delivered and (not known or known.bytes != note.size):
+                self._on_tape[note.delivery] = Booked(note.size, None)
+        self._on_tape = dict(sorted(self._on_tape.items()))
         self._copied = {note.copied for note in notes if note.copied}
-        self._read = self._delivered
+        self._read = delivered
         self._read_unread()
         self._packer.flush()
         self._sound = True
@@ -233,56 +219,51 @@ class Intake:
             where = self._originals.reject(note, str(error))
             self._findings.add("REJECTED", note.name, f"{error}; it is kept as {where}")
 
-    def _publish(self) -> None:
+    def _append(self) -> None:
         self._originals.sync()
-        self._note_published(self._shelf.decide())
-        self._shelf.finish()
+        self._note_all(self._tape.append(self._limits.tape_batch))
 
-    def _note_published(self, pieces: Sequence[PieceFacts]) -> None:
-        for piece in pieces:
-            for part in piece.deliveries:
-                self._delivered = max(self._delivered, part.delivery)
-                if part.complete:
-                    published = Published(piece.piece, part.bytes, part.sha256)
-                    self._published[part.delivery] = published
+    def _note_all(self, batches: list[TapeBatch]) -> None:
+        for part in (part for batch in batches for part in batch.deliveries):
+            if part.complete:
+                self._on_tape[part.delivery] = Booked(part.bytes, part.sha256)
 
-    def _put_away(self) -> None:
-        """Archive or delete what is on the tape; what cannot be now, at the next call."""
-        items = self._published.items()
-        due = list(takewhile(lambda item: item[1].last_piece <= self._through, items))
-        for delivery, published in due:
+    def _put_away(self) -> bool:
+        """Archive or delete originals whose records are on the tape; False if a move failed."""
+        for delivery, booked in list(self._on_tape.items()):
             try:
-                done = self._put_one_away(delivery, published)
+                done = self._put_one_away(delivery, booked)
             except FileNotFoundError:
                 self._findings.add("GONE", f"delivery {delivery}", "it was removed from taken/")
                 done = True
             except OSError as error:
-                self._sound = False
                 self._findings.once("ARCHIVE", "archive", f"not possible now: {error}")
-                return
+                return False
             if done:
                 self._findings.forget("archive")
-                del self._published[delivery]
+                del self._on_tape[delivery]
+        return True
 
-    def _put_one_away(self, delivery: int, published: Published) -> bool:
+    def _put_one_away(self, delivery: int, booked: Booked) -> bool:
         with self._originals.opened(delivery) as handle:
             state = os.fstat(handle)
             if lease(handle) is Lease.REFUSED:
                 return False
-            if state.st_size != published.bytes:
+            if state.st_size != booked.bytes:
                 if self._wholeness.unchanged(b"\0taken %d" % delivery, state):
-                    self._take_tail(handle, delivery, published)
+                    self._take_tail(handle, delivery, booked)
                 return False
             self._originals.put_away(delivery)
             return True
 
-    def _take_tail(self, handle: int, delivery: int, published: Published) -> None:
+    def _take_tail(self, handle: int, delivery: int, booked: Booked) -> None:
         """Make a delivery of what was appended to a file after it was taken."""
-        size, first, start = os.fstat(handle).st_size, 0, TailStart()
-        if size > published.bytes and still_begins_with(handle, published.bytes, published.sha256):
-            first, start = tail(handle, published.bytes, size, self._form, self._limits)
+        state, first, start = os.fstat(handle), 0, TailStart()
+        size = state.st_size
+        if size > booked.bytes and still_begins_with(handle, booked.bytes, booked.sha256):
+            first, start = tail(handle, booked.bytes, size, self._form, self._limits)
         name = self._originals.note(delivery).name
-        detail = f"it had {published.bytes:,} bytes when it was taken and has {size:,} now"
+        detail = f"it had {booked.bytes:,} bytes when it was taken and has {size:,} now"
         if first < size:
             number = self._read + len(self._unread) + 1
             note = DeliveryNote(
@@ -294,12 +275,13 @@ class Intake:
                 tail_end=size,
                 lines_before=start.lines_before,
                 header=start.header,
+                modified_ns=state.st_mtime_ns,
             )
             self._originals.claim_tail(note, handle, first)
             self._unread.append(note)
             detail = f"{detail}; delivery {number} has the rest"
         self._findings.add("GREW", name, detail)
-        self._published[delivery] = Published(published.last_piece, size, None)
+        self._on_tape[delivery] = Booked(size, None)
 
 
 def _refuse_nesting(drop: Path, home: Path) -> None:

@@ -1,27 +1,23 @@
-"""The intakes of a running pipeline: files out of the drop folders, as fast as the tape goes."""
+"""The intakes of a running pipeline. They wait while the flow is too far behind."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
+from functools import partial
 
-from tapeline.books import Layout
-from tapeline.books.quarantine import user
-from tapeline.books.status_file import StatusFile
-from tapeline.connect import Kafka
-from tapeline.errors import OperationError
+from tapeline.books.status_file import PartitionLag, StatusFile
+from tapeline.books.tape import TapeBatch
+from tapeline.errors import OperationError, RefusedError, TapelineError, in_words
 from tapeline.flow.flow import Flow
-from tapeline.intake.files import FileRules, Intake, IntakeLimits
-from tapeline.intake.kafka import TopicIntake, TopicOwner
-from tapeline.intake.kafka.client_errors import RefusedError
-from tapeline.intake.kafka.cluster import ASK_SECONDS
-from tapeline.intake.kafka.lag import PartitionLag
+from tapeline.intake.opening import Opening
+from tapeline.intake.source_intake import SourceIntake
 from tapeline.plan import Plan
 from tapeline.settings import Settings
-from tapeline.store.files import make_shared_folder
 from tapeline.supervisor import Supervisor
 
 PAUSE_SECONDS = 0.05
@@ -30,8 +26,8 @@ HELD_SECONDS = 10.0
 
 
 class IntakeLoop:
-    """Back pressure: while the tape is behind, files wait in the drop folder, where they can share
-    a piece."""
+    """Runs all intakes on one thread. What came on a tape waits here until the flow's thread
+    asks for it."""
 
     def __init__(
         self,
@@ -44,101 +40,100 @@ class IntakeLoop:
     ) -> None:
         self._settings = settings
         self._flow = flow
-        self._tapes = flow.tapes
         self._supervisor = supervisor
         self._status = status
-        self._clock = clock
-        self.failure: OperationError | None = None
-        layout = Layout(settings.home(plan.name))
-        self._intakes = {name: self._open(plan, layout, name) for name in plan.pipeline.sources}
-
-    def _open(self, plan: Plan, layout: Layout, name: str) -> Intake | TopicIntake:
-        connector = plan.pipeline.sources[name].connector
-        said = self._settings.intake
-        limits = IntakeLimits(
-            files_per_pass=said.files_per_pass,
-            records_per_piece=said.records_per_piece,
-            bytes_per_piece=said.bytes_per_piece,
-            record_bytes=said.record_bytes,
-            file_bytes=said.file_bytes,
-            file_rows=said.file_rows,
-            expansion_ratio=said.expansion_ratio,
-            decoded_bytes=said.decoded_bytes,
-            settle_seconds=said.settle_seconds,
-            room=self._flow.room if self._flow.room.follows else None,
-        )
-        tape, home = self._tapes[name], layout.intake(name)
-        intake: Intake | TopicIntake
-        if isinstance(connector, Kafka):
-            owner = TopicOwner(plan.name, name, self._flow.operator, user())
-            intake = TopicIntake(connector, home, self._settings.kafka, limits, self._clock, owner)
-            booked = self._flow.backlog.booked(name)
-            for part in tape.deliveries():
-                intake.note(part, booked)
-        else:
-            drop = self._settings.within(connector.path)
-            make_shared_folder(drop)
-            form = FileRules(connector.format, said.keep, layout.schemas)
-            intake = Intake(drop, home, form, limits, self._clock)
-        intake.recover(tape.last_piece, tape.last_delivery)
-        return intake
+        self.failure: BaseException | None = None
+        self.flow_works = False  # set by whoever runs the flow, while it advances
+        self.arrived = threading.Event()  # something came on a tape, or the loop has ended
+        self._new: deque[tuple[str, TapeBatch]] = deque()
+        for name, tape in flow.tapes.items():
+            tape.on_append = partial(self._on_append, name)
+        opening = Opening(plan, settings, flow, clock)
+        self._intakes: dict[str, SourceIntake] = {
+            name: opening.open(name) for name in plan.pipeline.sources
+        }
+        self.hand_over()
 
     def close(self) -> None:
         for intake in self._intakes.values():
             intake.close()
 
-    def go_on(self, stop: threading.Event) -> None:
-        """Take what comes until told to stop; an intake that fails is tried again later.
+    def _on_append(self, name: str, batch: TapeBatch) -> None:
+        self._new.append((name, batch))
+        self.arrived.set()
 
-        But who is refused from the start has made a mistake: that ends the run, as `failure`.
-        """
+    def hand_over(self) -> None:
+        """Offer to the flow what came on the tapes. Call it on the thread that runs the flow."""
+        self.arrived.clear()
+        while self._new:
+            self._flow.offer(*self._new[0])
+            self._new.popleft()  # only now: what is here or with the flow is never out of sight
+
+    @property
+    def has_new(self) -> bool:
+        """Whether anything that came on a tape has not been offered to the flow."""
+        return bool(self._new)
+
+    def go_on(self, stop: threading.Event) -> None:
+        """Run until stopped. A failed intake is retried; a refused login ends the run."""
         self.failure = None
         pause = self._settings.intake.poll_milliseconds / 1000
         try:
             while not stop.is_set():
                 if not sum(self._guarded_take(name) for name in self._intakes):
                     stop.wait(pause)
-        except RefusedError as error:
-            self.failure = error
+        except BaseException as error:  # noqa: BLE001 - the run must not go on without its intakes
+            self.failure = _in_words(error)
             stop.set()
+        finally:
+            self.arrived.set()
 
     def _guarded_take(self, name: str) -> int:
         part = f"intake of {name}"
         if not self._supervisor.may_try(part):
             return 0
+        intake = self._intakes[name]
         try:
             taken = self._take(name)
-            waiting = self._intakes[name].waiting()
-            if not isinstance(self._intakes[name], TopicIntake):
-                self._status.dropped[name] = waiting
-        except (OSError, OperationError) as error:
-            self._status.problems[name] = f"intake: {error}"
-            self._supervisor.failed(part, error, forever=True)
-            if isinstance(error, RefusedError) and self._never_read(name):
+            dropped = intake.dropped
+            if dropped is not None:
+                self._status.dropped[name] = dropped
+        except Exception as error:
+            self._status.problems[name] = f"intake: {in_words(error)}"
+            # The other side and the disk may come back at any time. Other errors will not mend.
+            known = isinstance(error, OSError | OperationError)
+            incident = self._supervisor.failed(part, error, forever=known)
+            if isinstance(error, RefusedError) and not intake.has_read:
                 raise
+            if incident.given_up:
+                raise incident.error from error
             return 0
         self._status.problems.pop(name, None)
         self._supervisor.works(part)
         return taken
 
-    def _never_read(self, name: str) -> bool:
-        intake = self._intakes[name]
-        return isinstance(intake, TopicIntake) and not intake.has_read
-
     def _take(self, name: str) -> int:
-        """Pieces that were published; none while enough of them wait for the tape."""
-        if self._tapes[name].ahead()[0] >= self._settings.intake.pieces_ahead:
-            return 0
-        return self._intakes[name].take()
+        """Pieces that came on the tape; none while the flow is at work on enough of them."""
+        return 0 if self._waits(name) else self._intakes[name].take()
+
+    def _waits(self, name: str) -> bool:
+        """Whether the source waits for the flow, so that its files can share a piece.
+
+        A flow that is paused, failing or waiting for its tick does not hold up its sources.
+        """
+        new = sum(len(batch.pieces) for source, batch in list(self._new) if source == name)
+        ahead = new + self._flow.backlog.pieces(name)
+        return self.flow_works and ahead >= self._settings.intake.pieces_ahead
 
     def take_all(self, stop: threading.Event) -> None:
-        """Take all there is, once; what stands in the way is kept as `failure`."""
+        """Take everything there is, once. An error is kept as `failure`."""
         self.failure = None
         try:
             self._take_all(stop)
-        except (OSError, OperationError) as error:
-            said = error if isinstance(error, OperationError) else OperationError(str(error))
-            self.failure = said
+        except BaseException as error:  # noqa: BLE001 - a thread must not end without a word
+            self.failure = _in_words(error)
+        finally:
+            self.arrived.set()
 
     def _take_all(self, stop: threading.Event) -> None:
         """Take every file that is whole; one that still changes gets its time to settle.
@@ -146,22 +141,23 @@ class IntakeLoop:
         What a cluster has, and says so, gets the time that it has for any answer.
         """
         patience = 2 * self._settings.intake.settle_seconds
-        if any(isinstance(intake, TopicIntake) for intake in self._intakes.values()):
-            patience = max(patience, ASK_SECONDS)
+        patience = max(patience, *(one.answer_seconds for one in self._intakes.values()))
         deadline, looked = time.monotonic() + patience, 0
         held_until = time.monotonic() + HELD_SECONDS
         self._held_back()  # what is there is what a look says that comes after this
         while not stop.is_set():
             taken = sum(self._take(name) for name in self._intakes)
             rounds = min((intake.rounds for intake in self._intakes.values()), default=0)
-            if taken:
+            if taken or any(map(self._waits, self._intakes)):
                 deadline, looked = time.monotonic() + patience, 0
                 held_until = time.monotonic() + HELD_SECONDS
+                if not taken:
+                    stop.wait(PAUSE_SECONDS)
             elif not sum(intake.waiting()[0] for intake in self._intakes.values()):
                 if time.monotonic() > held_until or not self._held_back():
                     return
                 stop.wait(PAUSE_SECONDS)
-            elif time.monotonic() > deadline and not self.ahead():
+            elif time.monotonic() > deadline:
                 # Every file gets one more look: with many of them a round takes its time.
                 looked = looked or rounds + 2
                 if rounds >= looked:
@@ -170,32 +166,34 @@ class IntakeLoop:
                 stop.wait(PAUSE_SECONDS)
 
     def _held_back(self) -> bool:
-        """Whether an open transaction holds messages back, of which it may be the end."""
-        topics = [one for one in self._intakes.values() if isinstance(one, TopicIntake)]
-        held = [one.look_again() for one in topics]
+        """Whether an open transaction hides messages."""
+        held = [one.look_again() for one in self._intakes.values()]
         return any(held)
 
-    def lag(self, now: datetime) -> dict[str, dict[str, PartitionLag]]:
-        """How far the books are behind the topics, by source and partition."""
-        return {
-            name: intake.lag.partitions(self._flow.backlog.booked(name), now)
+    def lag(self, now: datetime) -> Mapping[str, Mapping[str, PartitionLag]]:
+        """How far the books are behind their sources, by source and partition."""
+        found = {
+            name: intake.partitions(self._flow.backlog.booked(name), now)
             for name, intake in self._intakes.items()
-            if isinstance(intake, TopicIntake)
         }
+        return {name: partitions for name, partitions in found.items() if partitions}
 
-    def ahead(self) -> bool:
-        """Whether anything is accepted that is not on the tape yet."""
-        return any(tape.ahead()[0] for tape in self._tapes.values())
-
-    def settle(self, name: str | None = None) -> None:
-        """What is on the tape need not be kept in its original; of one source, or of all."""
-        for source in [name] if name else self._intakes:
-            self._intakes[source].settle(self._tapes[source].last_piece)
+    def settle(self) -> None:
+        """Put away what is on the tapes, before a run ends; what fails is left for the next."""
+        for intake in self._intakes.values():
+            with suppress(OperationError):
+                intake.settle()
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """Nothing is taken or put away meanwhile."""
+        """No writes while this context is open."""
         with ExitStack() as held:
             for intake in self._intakes.values():
                 held.enter_context(intake.still())
             yield
+
+
+def _in_words(error: BaseException) -> BaseException:
+    if isinstance(error, TapelineError) or not isinstance(error, Exception):
+        return error
+    return OperationError(f"intake failed: {in_words(error)}")

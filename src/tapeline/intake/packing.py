@@ -7,12 +7,12 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
-from tapeline.books.pieces import DeliveryPart, PiecePart
+from tapeline.books.pieces import DeliveryPart, FileOrigin, PiecePart
+from tapeline.books.tape import Tape
 from tapeline.formats.limits import IntakeLimits
 from tapeline.formats.lines import Lines
 from tapeline.intake.archive import DeliveryNote
 from tapeline.intake.delivery_reader import DeliveryReader, Origin
-from tapeline.intake.shelf import Shelf
 
 
 class PieceBuffer:
@@ -49,25 +49,25 @@ class PieceBuffer:
 
 
 class Packer:
-    """Turns deliveries into published pieces, in order."""
+    """Turns deliveries into pieces on the tape, in order."""
 
     def __init__(
         self,
-        shelf: Shelf,
+        tape: Tape,
         limits: IntakeLimits,
         clock: Callable[[], datetime],
-        publish: Callable[[], None],
+        append: Callable[[], None],
     ) -> None:
-        self._shelf = shelf
+        self._tape = tape
         self._limits = limits
         self._clock = clock
-        self._publish = publish
+        self._append = append
         self._shared: list[PiecePart] = []
         self._records = 0
         self._size = 0
 
     def add(self, note: DeliveryNote, reading: DeliveryReader) -> None:
-        """Pack one delivery. Raises UnfitError, with nothing of it packed, if it is not sound."""
+        """Pack one delivery. Raises UnreadableFileError, with nothing of it packed."""
         heap, large = PieceBuffer(), False
         try:
             for lines in reading:
@@ -78,25 +78,25 @@ class Packer:
                         large = True
                     self._stage(_parts(note, reading, heap.cut(self._limits), complete=False))
         except BaseException:
-            self._shelf.discard()
+            self._tape.discard()
             raise
         parts = _parts(note, reading, heap, complete=True)
         if large:
             self._stage(parts)
-            self._publish()
+            self._append()
         else:
             self._share(parts, heap)
 
     def flush(self) -> None:
-        """Publish the piece that small deliveries share."""
+        """Put the piece that small deliveries share on the tape."""
         if self._shared:
             parts, self._shared = self._shared, []
             self._records = self._size = 0
             self._stage(parts)
-            self._publish()
+            self._append()
 
     def forget(self) -> None:
-        """Drop what is not published."""
+        """Drop what is not on the tape."""
         self._shared, self._records, self._size = [], 0, 0
 
     def _share(self, parts: Sequence[PiecePart], heap: PieceBuffer) -> None:
@@ -108,7 +108,7 @@ class Packer:
         self._records, self._size = records, size
 
     def _stage(self, parts: Sequence[PiecePart]) -> None:
-        self._shelf.stage(parts, self._clock())
+        self._tape.stage(parts, self._clock())
 
 
 def _parts(
@@ -136,4 +136,11 @@ def _part(note: DeliveryNote, origin: Origin, lines: list[Lines]) -> PiecePart:
         last_line=int(lines[-1].numbers[-1]) if lines else 0,
         complete=False,
     )
-    return PiecePart(facts, tuple(lines), origin.header)
+    return PiecePart(facts, tuple(lines), origin.header, file=_file(note, origin))
+
+
+def _file(note: DeliveryNote, origin: Origin) -> FileOrigin | None:
+    if not origin.kept:
+        return None
+    path = note.name if origin.member is None else f"{note.name}/{origin.member}"
+    return FileOrigin(path, None if note.modified_ns is None else note.modified_ns // 1_000)

@@ -40,6 +40,6 @@ class Maintenance:
         for book in (*flow.ledger.books.values(), flow.ledger.commits.book):
             tidy(book, self._settings)
         for name, tape in flow.tapes.items():
-            tape.tidy(self._settings, flown=not flow.waiting)
+            tape.tidy(self._settings, flow.backlog.position[name])
             archive = flow.layout.intake(name) / "archive"
             remove_archived(archive, self._keep_archive, self._clock())

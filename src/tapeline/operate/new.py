@@ -6,13 +6,9 @@ changed: it says what it saw in the sample, and nothing about what will come.
 
 from __future__ import annotations
 
-import codecs
-import csv
-import gzip
-import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -23,11 +19,11 @@ from typing import Any
 from tapeline.declare.pipeline import NAME
 from tapeline.declare.schema import ODD_NAME
 from tapeline.errors import OperationError, QuestionError
+from tapeline.operate.sample import Sample, read_sample
 
-SAMPLE_RECORDS = 10_000
-SAMPLE_BYTES = 16 * 1024 * 1024
 TEST_RECORDS = 50
 FEW_VALUES = 6
+IMPORTS = ("Files", "Pipeline", "Stream", "expect_or_quarantine")
 TEMPLATES = Path(__file__).parent / "templates"
 COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 OWN_NAMES = ("", "hour", "records", "everything")  # of the summary that is proposed
@@ -56,11 +52,23 @@ class Column:
 class Proposal:
     """What a sample suggests."""
 
-    format: str
     columns: tuple[Column, ...]
-    records: Sequence[bytes]
-    header: bytes | None = None
+    sample: Sample
     left_out: tuple[str, ...] = field(default=())
+
+    @property
+    def format(self) -> str:
+        """The name of the format."""
+        return self.sample.format
+
+    @property
+    def records(self) -> Sequence[bytes]:
+        """Those that go into the project."""
+        return self.sample.records[:TEST_RECORDS]
+
+    @property
+    def header(self) -> bytes | None:
+        return self.sample.header
 
     @property
     def key(self) -> str | None:
@@ -87,45 +95,15 @@ class Proposal:
 
 
 def look(sample: Path) -> Proposal:
-    """What a file of JSON lines or CSV suggests."""
-    lines = _lines(sample)
-    if not lines:
-        raise OperationError(f"{sample} contains no records.")
-    if lines[0].lstrip().startswith(b"{"):
-        rows = [_json_record(line, number) for number, line in enumerate(lines, start=1)]
-        return _proposal("json", rows, lines)
-    _refuse_what_is_no_csv(sample, lines[0])
-    header, *records = lines
-    if not records:
-        raise OperationError(f"{sample} has a header but no records.")
-    text = io.StringIO(b"\n".join(lines).decode("utf-8", "replace"))
-    try:
-        return _proposal("csv", list(csv.DictReader(text)), records, header)
-    except csv.Error as error:
-        raise OperationError(f"{sample} is not valid CSV: {error}.") from None
-
-
-def _refuse_what_is_no_csv(sample: Path, first: bytes) -> None:
-    """What people have at hand and take for a sample, each with what to do."""
-    if first.lstrip().startswith(b"["):
-        raise OperationError(
-            f"{sample} is one JSON list. Write one object per line, for example with jq -c '.[]'."
-        )
-    if b"\0" in first:
-        raise OperationError(f"{sample} is not text. A sample is JSON lines or CSV, in UTF-8.")
-    if b"," not in first and (b";" in first or b"\t" in first):
-        apart = "semicolons" if b";" in first else "tabs"
-        raise OperationError(
-            f"{sample} has columns separated by {apart}. Save the file as CSV with commas and a "
-            "decimal point."
-        )
+    """What a file of JSON or CSV suggests."""
+    return _proposal(read_sample(sample))
 
 
 def coffee() -> Proposal:
     """The sample of a project that brings none: the takings of a few coffee shops."""
     names = ("sale_id", "sold_at", "shop", "cups", "amount")
     rows = [dict(zip(names, values, strict=True)) for values in COFFEE]
-    return _proposal("json", rows, [json.dumps(row).encode() for row in rows])
+    return _proposal(Sample("json", rows, [json.dumps(row).encode() for row in rows]))
 
 
 def write_project(folder: Path, name: str, proposal: Proposal) -> list[Path]:
@@ -137,9 +115,9 @@ def write_project(folder: Path, name: str, proposal: Proposal) -> list[Path]:
         )
     if folder.exists() and any(folder.iterdir()):
         raise OperationError(f"{folder} is not empty. Choose another name or folder.")
-    suffix = {"json": "jsonl", "csv": "csv"}[proposal.format]
-    header = [proposal.header] if proposal.header is not None else []
-    whole = b"\n".join([*header, *proposal.records]) + b"\n"
+    lines = proposal.format == "json" and not proposal.sample.around
+    suffix = "jsonl" if lines else proposal.format
+    whole = proposal.sample.content(TEST_RECORDS)
     words = _words(name, proposal, suffix)
     written = []
     for place in ("sample", "landing"):  # the one in landing is taken by the first run
@@ -164,9 +142,13 @@ def _words(name: str, proposal: Proposal, suffix: str) -> dict[str, str]:
     sums = [f'F.sum("{c.name}").alias("{_tidy(c.name)}")' for c in proposal.measures]
     columns = ",\n    ".join(f"{_quoted(c.name)} {c.type}" for c in proposal.columns)
     left_out = ", ".join(proposal.left_out)
+    declared = proposal.sample.declared
+    own = [kind for kind in ("Csv", "Json") if declared.startswith(kind)]
     return {
         "name": name,
-        "format": proposal.format,
+        "format": declared,
+        "imports": ", ".join(sorted([*IMPORTS, *own], key=lambda one: (one[0].islower(), one))),
+        "of_lines": _of_lines(proposal.sample),
         "suffix": suffix,
         "columns": columns,
         "left_out": f"\n# Left out: {left_out}" if left_out else "",
@@ -181,6 +163,13 @@ def _words(name: str, proposal: Proposal, suffix: str) -> dict[str, str]:
         "records": str(len(proposal.records)),
         "header": repr(proposal.header.decode("utf-8", "replace") if proposal.header else None),
     }
+
+
+def _of_lines(sample: Sample) -> str:
+    """The records among the lines of the sample."""
+    if sample.around:
+        return '[line.rstrip(b",") for line in lines[1:-1]]'
+    return "lines[1:]" if sample.header is not None else "lines"
 
 
 def _rules(proposal: Proposal) -> list[tuple[str, str]]:
@@ -221,37 +210,8 @@ def _keys(column: Column) -> bool:
     return column.type in ("string", "bigint")
 
 
-def _lines(sample: Path) -> list[bytes]:
-    try:
-        with open(sample, "rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        opened = gzip.open(sample, "rb") if packed else open(sample, "rb")  # noqa: SIM115
-        with opened as content:
-            whole = content.read(SAMPLE_BYTES)
-    except OSError as error:
-        raise OperationError(f"{sample} cannot be read: {error.strerror or error}.") from None
-    lines = [line for line in whole.removeprefix(codecs.BOM_UTF8).split(b"\n") if line.strip()]
-    if len(whole) == SAMPLE_BYTES:
-        lines.pop()  # it may have been cut
-    return [line.rstrip(b"\r") for line in lines[:SAMPLE_RECORDS]]
-
-
-def _json_record(line: bytes, number: int) -> Mapping[str, Any]:
-    try:
-        found = json.loads(line, parse_float=Decimal)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise OperationError(f"line {number} of the sample is not a JSON object.")
-    return found
-
-
-def _proposal(
-    form: str,
-    rows: Sequence[Mapping[str, Any]],
-    records: Sequence[bytes],
-    header: bytes | None = None,
-) -> Proposal:
+def _proposal(sample: Sample) -> Proposal:
+    rows, form = sample.rows, sample.format
     names = list(dict.fromkeys(name for row in rows for name in row if name))
     simple, left_out = [], []
     for name in names:
@@ -267,7 +227,7 @@ def _proposal(
         raise OperationError(
             "the sample has no column with simple values, so no pipeline can be proposed."
         )
-    return Proposal(form, tuple(simple), records[:TEST_RECORDS], header, tuple(left_out))
+    return Proposal(tuple(simple), sample, tuple(left_out))
 
 
 def _nested(name: str, seen: Sequence[Any]) -> Column:

@@ -1,4 +1,4 @@
-"""A running pipeline: intake, ingest and flow together, until told to stop."""
+"""A running pipeline: intake on one thread, the flow on another, until told to stop."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tapeline.books import Layout
 from tapeline.books.status import IncidentStatus
-from tapeline.books.tape import Tape, TapeBatch
+from tapeline.books.tape import Tape
 from tapeline.deliver import SinkWorkers
 from tapeline.errors import TapelineError
 from tapeline.flow.flow import Flow, Published
@@ -26,8 +25,6 @@ from tapeline.operate.snapshot import answer_all
 from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.spark.compile import compiler
-from tapeline.spark.ingest import Ingest
-from tapeline.spark.queries import Queries, Then, part_of
 from tapeline.spark.session import build_session
 from tapeline.store.housekeeping import kept_for
 from tapeline.store.lock import WriterLock
@@ -61,7 +58,6 @@ class Runner:
         self._keep_archive = kept_for(settings.housekeeping.keep_archive)
         self._lock = WriterLock(self.layout.home)
         self._stop = threading.Event()
-        self._working = threading.RLock()
         self._given_session = session
         self._failed: TapelineError | None = None
         try:
@@ -78,17 +74,6 @@ class Runner:
         steps = compiler(session, self.plan, self.settings)
         self.flow = Flow(steps, self.plan, self.settings, self.tapes, self._clock)
         self.flow.warm()
-        self.ingests = {
-            name: Ingest(
-                session,
-                tape,
-                self.layout.intake(name) / "accepted",
-                self.layout.checkpoint(name),
-                self.settings,
-                self.flow.room,
-            )
-            for name, tape in self.tapes.items()
-        }
         self._upkeep = Maintenance(self.flow, self._keep_archive, self._clock)
         self._reports = RunLog(self.layout, self.settings, self._clock)
         self.supervisor = Supervisor(
@@ -140,26 +125,23 @@ class Runner:
         self._failed = error
 
     def run_once(self) -> list[Published]:
-        """Take what is there, work it off, and end: for an outside scheduler."""
+        """Process everything waiting, then return. For external schedulers."""
         refuse_paused(self.layout)
         done: list[Published] = []
         taking = threading.Thread(target=self.taking.take_all, args=(self._stop,), daemon=True)
         taking.start()
-        queries = self._queries(lambda name: partial(self.flow.offer, name))
         try:
-            queries.start()
             while not self._stop.is_set() and (taking.is_alive() or self._on_the_way()):
                 answer_all(self.layout, self._still)
-                queries.refuse_ended()
+                self.taking.hand_over()
                 if not self.flow.waiting:
-                    time.sleep(PAUSE_SECONDS)
+                    self.taking.arrived.wait(PAUSE_SECONDS)
                 with self._reports.noting_failure(self.flow):
                     done += self._advance()
         finally:
             asked = self._stop.is_set()
             self._stop.set()
             taking.join()
-            queries.stop()
             if not asked:
                 self._stop.clear()
             self.taking.settle()
@@ -173,15 +155,8 @@ class Runner:
         return done
 
     def _on_the_way(self) -> bool:
-        """Whether anything accepted has not been published."""
-        # In this order: what leaves one place meanwhile is seen in the next.
-        return (
-            self.taking.ahead()
-            or any(
-                t.last_batch > self.flow.backlog.position[name] for name, t in self.tapes.items()
-            )
-            or bool(self.flow.waiting)
-        )
+        """Whether anything on a tape has not been published."""
+        return self.taking.has_new or bool(self.flow.waiting)
 
     def run(self, every: timedelta | None = None, seconds: float | None = None) -> None:
         """Run until stopped; the flow advances with the tape, or by aligned ticks."""
@@ -190,85 +165,56 @@ class Runner:
         self.delivering.start()
         deadline = time.monotonic() + seconds if seconds else None
         ticks = Ticks.starting(every, self._clock()) if every else None
-        queries = self._queries(lambda name: self._on_tape(name, ticks is None))
         try:
-            if ticks is None:
-                # What a killed process was at work on comes first, before Spark starts the queries.
-                self._guarded_advance(limit=1)
-            queries.start()
-            if ticks is None:
-                self._guarded_advance()
             while not self._stop.is_set() and (deadline is None or time.monotonic() < deadline):
-                self._turn(queries, ticks)
-                self._stop.wait(PAUSE_SECONDS)
+                self._turn(ticks)
+                self.taking.arrived.wait(PAUSE_SECONDS)
         finally:
             self._stop.set()
             intake.join()
-            # Between batches: stopping a query interrupts the Spark jobs of the one at work.
-            with self._working:
-                queries.stop()
             self.delivering.end()
             self.taking.settle()
             self._say(running=False)
         if self.taking.failure is not None:
             raise self.taking.failure
 
-    def _queries(self, then: Callable[[str], Then]) -> Queries:
-        every = self.settings.housekeeping.roll_checkpoint_every_batches
-        return Queries(self.ingests, self.supervisor, every, then)
-
-    def _turn(self, queries: Queries, ticks: Ticks | None) -> None:
-        queries.look_after()
-        if ticks is not None and ticks.due(self._clock()):
+    def _turn(self, ticks: Ticks | None) -> None:
+        """What is due now: a tick, what came on the tapes, a failed batch, operators' acts."""
+        self.taking.hand_over()
+        due = self.failure is not None or bool(self.flow.waiting)
+        if ticks is None and due:
+            self._guarded_advance()
+        elif ticks is not None and ticks.due(self._clock()):
             self._guarded_advance()
             ticks.done(self._clock())
             self._reports.status.overruns = ticks.overruns
         else:
-            self._between(ticks is None and (self.failure is not None or bool(self.flow.waiting)))
+            self._rests()
         answer_all(self.layout, self._still)
         self._say()
 
-    def _between(self, due: bool) -> None:
-        """Between batches: what is due is done, or it is seen that somebody paused or resumed.
+    def _guarded_advance(self) -> None:
+        """Advance; a flow that fails is tried again later and never stops intake."""
+        if self._rests() or not self.supervisor.may_try(FLOW):
+            return
+        try:
+            with self._reports.noting_failure(self.flow):
+                self._advance()
+            self.supervisor.works(FLOW)
+        except Exception as error:  # noqa: BLE001 - whatever stops the flow must not stop intake
+            self.supervisor.failed(FLOW, error, self.flow.at_work)
+            self._say()
 
-        Due is a failed batch, acts of operators, all that came during a pause.
-        """
-        if self._working.acquire(blocking=False):
-            try:
-                if due:
-                    self._guarded_advance()
-                else:
-                    self._rests()
-            finally:
-                self._working.release()
+    def _advance(self) -> list[Published]:
+        self.taking.flow_works = True
+        try:
+            return self._batches()
+        finally:
+            self.taking.flow_works = False
 
-    def _on_tape(self, name: str, asap: bool) -> Then:
-        def then(batch: TapeBatch) -> None:
-            with self._working:
-                self.supervisor.works(part_of(name))
-                self.flow.offer(name, batch)
-                self.taking.settle(name)
-                if asap and not self._stop.is_set():
-                    self._guarded_advance()
-
-        return then
-
-    def _guarded_advance(self, limit: int | None = None) -> None:
-        """Advance; a flow that fails is tried again later and never stops ingest."""
-        with self._working:
-            if self._rests() or not self.supervisor.may_try(FLOW):
-                return
-            try:
-                with self._reports.noting_failure(self.flow):
-                    self._advance(limit)
-                self.supervisor.works(FLOW)
-            except Exception as error:  # noqa: BLE001 - whatever stops the flow must not stop ingest
-                self.supervisor.failed(FLOW, error, self.flow.at_work)
-                self._say()
-
-    def _advance(self, limit: int | None = None) -> list[Published]:
+    def _batches(self) -> list[Published]:
         done: list[Published] = []
-        while self.flow.waiting and not self._stop.is_set() and len(done) != limit:
+        while self.flow.waiting and not self._stop.is_set():
             published = self.flow.advance(limit=1)
             if not published:
                 break
@@ -277,7 +223,9 @@ class Runner:
             if self._rests():
                 break
             self._upkeep.after(self.flow.published_batch)
+            answer_all(self.layout, self._still)
             self._say()
+            self.taking.hand_over()
         return done
 
     def _rests(self) -> bool:
@@ -290,7 +238,6 @@ class Runner:
     def _still(self) -> Iterator[None]:
         """Between two batches, with nothing written meanwhile: intake, tapes and books."""
         with ExitStack() as held:
-            held.enter_context(self._working)
             held.enter_context(self.taking.still())
             for tape in self.tapes.values():
                 held.enter_context(tape.still())
@@ -299,7 +246,6 @@ class Runner:
 
     def _say(self, running: bool = True) -> None:
         status = self._reports.status
-        status.ahead = {name: tape.ahead()[1:] for name, tape in self.tapes.items()}
         status.partitions = self.taking.lag(self._clock())
         status.sinks = self.delivering.status()
         status.retries = self.supervisor.retries

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from tapeline.declare import (
     Alert,
+    DeclaredSource,
     Pipeline,
     Pull,
     Reference,
     Sink,
-    Source,
     Step,
     Summary,
     Table,
@@ -127,7 +127,7 @@ def _check_inputs(pipeline: Pipeline, step: Step) -> None:
         )
 
 
-def _check_place(one: Source | Reference | Sink) -> None:
+def _check_place(one: DeclaredSource | Reference | Sink) -> None:
     """Files are on this machine: a path elsewhere would become a local folder of that name."""
     path = getattr(one.connector, "path", None)
     if hasattr(one.connector, "snapshot") and isinstance(path, str) and FAR.match(path):

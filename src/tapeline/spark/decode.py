@@ -15,11 +15,17 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tapeline.books.schemas import KEY_SEPARATOR, MESSAGE_COLUMNS, MESSAGE_LEAF, TAPE_LEAF
+from tapeline.books.schemas import (
+    FILE_LEAF,
+    KEY_SEPARATOR,
+    MESSAGE_COLUMNS,
+    MESSAGE_LEAF,
+    TAPE_LEAF,
+)
 from tapeline.declare import Field, Table
 from tapeline.errors import DeclarationError
 from tapeline.formats.faults import FAULT_SEPARATOR, RETYPED, WARNED
-from tapeline.formats.records import MESSAGE_COLUMN, NEW_FIELDS, Records
+from tapeline.formats.records import NEW_FIELDS, Records
 from tapeline.spark import nested
 from tapeline.spark.csv import parse_csv
 from tapeline.spark.json import parse_json
@@ -38,7 +44,9 @@ ZONED = r"(Z|[+-]\d\d:?\d\d)$"
 
 def leaf_of(records: Records) -> pa.Schema:
     """What travels to Spark: of a message no more than its value, unless steps ask for it."""
-    return MESSAGE_LEAF if records.meta else TAPE_LEAF
+    if not records.meta:
+        return TAPE_LEAF
+    return MESSAGE_LEAF if records.messages else FILE_LEAF
 
 
 def decode(tape: DataFrame, records: Records, table: Table) -> DataFrame:
@@ -51,7 +59,7 @@ def decode(tape: DataFrame, records: Records, table: Table) -> DataFrame:
     # Names of the tape's own columns start with '_': a record may have a field of any other name.
     own = tape.select(*[F.col(name).alias(f"_{name}") for name in tape.columns])
     if records.meta:
-        own = own.withColumn("_message", _message())
+        own = own.withColumn("_meta", _message() if records.messages else _file())
     text = F.col("_raw").cast("string")
     whole = own.withColumn("_text", F.when(F.is_valid_utf8(text), text))
     inside = {f"_n_{one.name}": _nested(one) for one in records.fields if one.nested}
@@ -89,14 +97,14 @@ def decode(tape: DataFrame, records: Records, table: Table) -> DataFrame:
         deletes.alias("deletes"),
         *([F.col(WARNED).alias("warnings")] if said.warns else []),
     )
-    message = [F.col("_message").alias(MESSAGE_COLUMN)] if records.meta else []
+    meta = [F.col("_meta").alias(records.meta_column)] if records.meta else []
     own_columns = [F.col(f"`{name}`") for name in names]
-    return typed.select(position.alias("_position"), *own_columns, *message)
+    return typed.select(position.alias("_position"), *own_columns, *meta)
 
 
 def _kept(records: Records) -> tuple[str, ...]:
     """What of the tape's own columns survives parsing."""
-    return (*KEPT, "_message") if records.meta else KEPT
+    return (*KEPT, "_meta") if records.meta else KEPT
 
 
 def _message() -> Column:
@@ -104,6 +112,16 @@ def _message() -> Column:
     names = {"offset" if name == "line" else name: F.col(f"_{name}") for name in MESSAGE_COLUMNS}
     order = ("key", "headers", "topic", "partition", "offset", "timestamp")
     return F.struct(*[names[name].alias(name) for name in order])
+
+
+def _file() -> Column:
+    """The file of a record as steps see it, and the record's line in it."""
+    return F.struct(
+        F.regexp_extract("_path", "[^/]*$", 0).alias("name"),
+        F.col("_path").alias("path"),
+        F.col("_modified").alias("modified_at"),
+        F.col("_line").alias("line"),
+    )
 
 
 def _faults(records: Records, fields: Iterable[Field]) -> Column:

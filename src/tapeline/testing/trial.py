@@ -1,4 +1,4 @@
-"""A pipeline driven batch by batch, without intake's folder and Spark's query."""
+"""A pipeline driven batch by batch, without intake."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tapeline.books.quarantine import Actor, decide
 from tapeline.declare import Pipeline
 from tapeline.plan import resolve
 from tapeline.settings import HousekeepingSettings, Settings
-from tapeline.store.files import make_folder
 from tapeline.store.housekeeping import tidy
 from tapeline.testing.answers import quarantined, unbalanced
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tapeline.books.audit import Check
-    from tapeline.books.pieces import PiecePart
+    from tapeline.books.pieces import FileOrigin, PiecePart
     from tapeline.flow.flow import Flow, Published
     from tapeline.flow.steps import Compile
     from tapeline.plan import Plan
@@ -69,7 +68,6 @@ class Trial:
         make = compile_steps or _by_spark(self.plan, self.settings)
         self.flow: Flow = Flow(make, self.plan, self.settings, self.tapes, clock, steps)
         self.books = Books(self.plan, home)
-        self._next_piece = {name: tape.last_piece + 1 for name, tape in self.tapes.items()}
 
     def feed(self, header: str | None = None, **batches: Iterable[Record]) -> list[Published]:
         """Put records on the tapes of their sources, one batch each, and let the flow advance."""
@@ -77,19 +75,25 @@ class Trial:
             self.put(source, records, header)
         return self.advance()
 
-    def put(self, source: str, records: Iterable[Record], header: str | None = None) -> None:
-        """Put records on the tape and leave it at that."""
-        from tapeline.books.pieces import write_piece
-
-        number = self._next_piece[source]
-        self._next_piece[source] += 1
+    def put(
+        self,
+        source: str,
+        records: Iterable[Record],
+        header: str | None = None,
+        file: str | None = None,
+    ) -> None:
+        """Put records on the tape and leave it at that; `file` is where they came from."""
+        tape = self.tapes[source]
         lines = [_encoded(record) for record in records]
-        path = self._layout.intake(source) / "accepted" / f"{number:012}.parquet"
-        make_folder(path.parent)
-        write_piece(path, number, self.clock(), [_part(number, lines, header)])
-        batch = self.tapes[source].commit([path])
-        if batch is not None:
+        part = _part(tape.last_piece + 1, lines, header, self._origin(file))
+        tape.stage([part], self.clock())
+        for batch in tape.append():
             self.flow.offer(source, batch)
+
+    def _origin(self, file: str | None) -> FileOrigin | None:
+        from tapeline.books.pieces import FileOrigin
+
+        return FileOrigin(file, int(self.clock().timestamp() * 1_000_000)) if file else None
 
     def advance(self, limit: int | None = None) -> list[Published]:
         """Book what is on the tapes, and first what an earlier trial left unfinished."""
@@ -150,7 +154,7 @@ class Trial:
         for book in (*self.flow.ledger.books.values(), self.flow.ledger.commits.book):
             tidy(book, said)
         for tape in self.tapes.values():
-            tape.tidy(said, flown=True)
+            tape.tidy(said, tape.last_batch)
 
     def close(self) -> None:
         self.flow.close()
@@ -172,7 +176,9 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
     return (*row["_position"].values(), row["_row"])
 
 
-def _part(number: int, lines: list[bytes], header: str | None) -> PiecePart:
+def _part(
+    number: int, lines: list[bytes], header: str | None, file: FileOrigin | None
+) -> PiecePart:
     import numpy as np
 
     from tapeline.books.pieces import DeliveryPart, PiecePart
@@ -184,7 +190,7 @@ def _part(number: int, lines: list[bytes], header: str | None) -> PiecePart:
         number, "a test's records", None, int(lengths.sum()), len(lines), 1, len(lines), True
     )
     whole = Lines(b"".join(lines), lengths, numbers, {})
-    return PiecePart(facts, (whole,), header.encode() if header else None)
+    return PiecePart(facts, (whole,), header.encode() if header else None, file=file)
 
 
 def _encoded(record: Record) -> bytes:

@@ -1,7 +1,7 @@
 """Why a cluster does not answer, in words that say who must act; never an address or a secret.
 
-The client retries for ever and tells the reason aside. `Heard` listens to that, so that a wrong
-password is not reported as a cluster that is down.
+The client retries for ever and tells the reason aside. `ClientErrors` listens to that, so that a
+wrong password is not reported as a cluster that is down.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from tapeline.errors import OperationError
+from tapeline.errors import OperationError, RefusedError
 from tapeline.settings import KafkaSettings
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ SOURCE_DOWN = (
     "SOURCE_DOWN: no broker of kafka.brokers answers. Start the cluster, or correct kafka.brokers "
     "and kafka.security. Tapeline keeps trying."
 )
-
-
-class RefusedError(OperationError):
-    """The cluster says no: to who asks, to what it may do, or to the name of a topic."""
 
 
 class ClientErrors:

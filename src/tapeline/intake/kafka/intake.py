@@ -1,9 +1,8 @@
-"""The intake of topics: messages become pieces, as files do, and the piece itself is the position.
+"""The intake of topics: messages become pieces, as files do, and the tape is the position.
 
-Delivers: every committed message exactly once, in the order of its partition. A piece names the
-range of offsets that it holds of each partition. What is published, or on the tape, says where to
-go on; the cluster's own record of a group's offsets is written for other people's tools and never
-read.
+Delivers: every committed message exactly once, in the order of its partition. A row of the tape
+names the range of offsets that it holds of each partition, and so says where to go on. The
+cluster's own record of a group's offsets is written for other people's tools and never read.
 """
 
 from __future__ import annotations
@@ -11,27 +10,26 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tapeline.books.pieces import PieceFacts, PiecePart
+from tapeline.books.pieces import DeliveryPart, PiecePart
+from tapeline.books.tape import Tape
 from tapeline.connect.kafka import Kafka, client_options, quiet
 from tapeline.formats.limits import IntakeLimits
 from tapeline.intake.kafka.client_errors import in_words
-from tapeline.intake.kafka.cluster import Cluster, Partition, label
+from tapeline.intake.kafka.cluster import ASK_SECONDS, Cluster, Partition, label
 from tapeline.intake.kafka.group_offsets import GroupOffsets
-from tapeline.intake.kafka.lag import Lag
+from tapeline.intake.kafka.lag import Lag, PartitionLag
 from tapeline.intake.kafka.losses import Loss, TopicOwner, find_loss, gone_loss
 from tapeline.intake.kafka.messages import by_size, part_of, partition_of
 from tapeline.intake.kafka.next_offsets import NextOffsets
 from tapeline.intake.kafka.start_offsets import beginnings
 from tapeline.intake.kafka.stop_offsets import StopOffsets
-from tapeline.intake.shelf import Shelf
+from tapeline.intake.source_intake import SourceIntake
 from tapeline.settings import KafkaSettings
-from tapeline.store.files import make_folder
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -40,19 +38,20 @@ LEAVE_SECONDS = 5.0
 LOOK_SECONDS = 5.0  # how often partitions, identities and lost offsets are looked for
 
 
-class TopicIntake:
+class TopicIntake(SourceIntake):
     """The intake of one source's topics."""
+
+    answer_seconds = ASK_SECONDS
 
     def __init__(
         self,
         kafka: Kafka,
-        home: Path,
+        tape: Tape,
         settings: KafkaSettings,
         limits: IntakeLimits,
         clock: Callable[[], datetime],
         owner: TopicOwner,
     ) -> None:
-        make_folder(home)
         self._kafka = kafka
         self._settings = settings
         self._limits = limits
@@ -66,7 +65,7 @@ class TopicIntake:
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
         }
-        self._shelf = Shelf(home)
+        self._tape = tape
         self._turn = threading.Lock()
         self._consumer: Consumer | None = None
         self._cluster = Cluster(settings, kafka)
@@ -76,7 +75,6 @@ class TopicIntake:
         self._going: set[Partition] = set()  # those that are fetched
         self._looked = 0.0
         self._delivery = 0
-        self._through = 0
         self._group = GroupOffsets()
         self._owner = owner
         self._ending = StopOffsets(kafka.ending)
@@ -86,20 +84,24 @@ class TopicIntake:
         self.rounds = 0
         self.has_read = False  # anything, or the end of a partition that holds nothing
 
-    def recover(self, last_piece: int, last_delivery: int) -> None:
-        """Finish what a crash interrupted. `reached` knows by now what is on the tape."""
+    def recover(self, booked: int = 0) -> None:
+        """Finish what a crash interrupted, and learn from the tape where to go on.
+
+        `booked` is the last delivery that is in the books.
+        """
         with self._turn:
-            self._delivery = max(self._delivery, last_delivery)
-            self._through = max(self._through, last_piece)
+            self._delivery = self._tape.last_delivery
+            for part in self._tape.deliveries():
+                self._note(part, booked)
             self._resume()
             self.reached.pass_gaps()
 
     def take(self) -> int:
-        """Fetch what there is, as one piece; the number of pieces published."""
+        """Fetch what there is; the number of pieces that came on the tape."""
         from confluent_kafka import KafkaException
 
         with self._turn:
-            before = self._shelf.last_piece
+            before = self._tape.last_piece
             if not self._sound:
                 self._resume()
             self._sound = False
@@ -110,7 +112,7 @@ class TopicIntake:
                 raise in_words(error) from None
             self.has_read = self.has_read or bool(good or ends)
             if good:
-                self._publish(good)
+                self._append(good)
             # What lies between the last message and the end are marks of transactions.
             for name, end in ends.items():
                 stood = self.reached.next[name]
@@ -120,21 +122,10 @@ class TopicIntake:
             self._measure()
             self.rounds += 1
             self._sound = True
-            return self._shelf.last_piece - before
-
-    def note(self, part: Mapping[str, Any], booked: int = 0) -> None:
-        """A part of a piece is published, or on the tape, or even in the books, already."""
-        self.has_read = True
-        self.reached.note(part)
-        if part["delivery"] > booked:
-            self.lag.take(part)
-
-    def settle(self, through_piece: int) -> None:
-        """Pieces up to this one are on the tape."""
-        self._through = max(self._through, through_piece)
+            return self._tape.last_piece - before
 
     def waiting(self) -> tuple[int, int]:
-        """Messages that can be taken and are not published; an upper bound."""
+        """Messages that can be taken and are not on the tape; an upper bound."""
         left = self._left()
         for partition, end in self._ends.items():
             name = label(partition)
@@ -151,7 +142,7 @@ class TopicIntake:
         return sum(self._left().values()) > 0
 
     def _left(self) -> dict[str, int]:
-        """Messages between what is published and the ends of partitions, or where to stop."""
+        """Messages between what is on the tape and the ends of partitions, or where to stop."""
         consumer = self._consumer
         if consumer is None:
             return {}
@@ -170,6 +161,10 @@ class TopicIntake:
         """What is left in the topics, messages of open transactions included."""
         stands = {name: (left, self.reached.next[name]) for name, left in self._left().items()}
         self.lag.leave(stands, self._clock())
+
+    def partitions(self, booked: int, now: datetime) -> Mapping[str, PartitionLag]:
+        """How far the books are behind, by partition."""
+        return self.lag.partitions(booked, now)
 
     @contextmanager
     def still(self) -> Iterator[None]:
@@ -273,31 +268,37 @@ class TopicIntake:
         return good, ends
 
     def _resume(self) -> None:
-        """After a start or an error: a consumer of its own, at what is published."""
+        """After a start or an error: a consumer of its own, at what is on the tape."""
         self.close()
         self._identities = {}
-        for piece in self._shelf.recover(max(self._through, self._shelf.last_piece)):
-            self._note(piece)
+        self._tape.discard()
+        for batch in self._tape.recover():
+            self._note_all(batch.deliveries)
         self._sound = True
 
-    def _publish(self, messages: list[Message]) -> None:
+    def _append(self, messages: list[Message]) -> None:
         for some in by_size(messages, self._limits):
             grouped: dict[Partition, list[Message]] = defaultdict(list)
             for message in some:
                 grouped[partition_of(message)].append(message)
             parts = [self._part(one, grouped[one]) for one in sorted(grouped)]
-            self._shelf.stage(parts, self._clock())
-        pieces = self._shelf.decide()
-        self._shelf.finish()
-        for piece in pieces:
-            self._note(piece)
+            self._tape.stage(parts, self._clock())
+        for batch in self._tape.append(self._limits.tape_batch):
+            self._note_all(batch.deliveries)
 
     def _part(self, partition: Partition, messages: list[Message]) -> PiecePart:
         self._delivery += 1
         identity, limit = self._identities[partition], self._limits.record_bytes
         return part_of(partition, identity, self._delivery, messages, limit)
 
-    def _note(self, piece: PieceFacts) -> None:
-        for part in piece.deliveries:
+    def _note_all(self, parts: Iterable[DeliveryPart]) -> None:
+        for part in parts:
             self._delivery = max(self._delivery, part.delivery)
-            self.note(vars(part))
+            self._note(part)
+
+    def _note(self, part: DeliveryPart, booked: int = 0) -> None:
+        """A part of a piece is on the tape, or even in the books."""
+        self.has_read = True
+        self.reached.note(vars(part))
+        if part.delivery > booked:
+            self.lag.take(vars(part))

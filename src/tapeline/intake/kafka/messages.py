@@ -9,13 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from tapeline.books.pieces import DeliveryPart, PiecePart
-from tapeline.books.reasons import reason
 from tapeline.books.schemas import MESSAGE, MOMENT
 from tapeline.errors import TapelineBug
-from tapeline.formats.limits import IntakeLimits
+from tapeline.formats.limits import IntakeLimits, too_long
 from tapeline.formats.lines import Lines
 from tapeline.intake.kafka.cluster import Partition, label
-from tapeline.words import counted
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -57,7 +55,7 @@ def part_of(
     """The messages of one partition as a part of a piece."""
     values = [message.value() for message in messages]
     faults = {
-        index: NO_VALUE if value is None else _too_long(len(value), limit_bytes)
+        index: NO_VALUE if value is None else too_long(len(value), limit_bytes)
         for index, value in enumerate(values)
         if value is None or len(value) > limit_bytes
     }
@@ -95,10 +93,3 @@ def _beside(
         pa.array(moments, pa.timestamp("ms", "UTC")).cast(MOMENT),
     ]
     return pa.table(columns, schema=MESSAGE)
-
-
-def _too_long(size_bytes: int, limit_bytes: int) -> str:
-    return reason(
-        "message is longer than the limit; the rest is lost",
-        f"{counted(size_bytes, 'byte')}, the limit is {limit_bytes:,}",
-    )
