@@ -71,6 +71,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Iterator[str]:
     with Trial(found, folder) as trial:
         trial.feed(raw=sales_of("12"))
         trial.feed(raw=[*sales_of("13"), *sales_of("13", "CHF", shops=2)])
+        unpriced = {"id": "none", "at": "2026-11-13T08:20:00Z", "shop": "shop 00"}
+        trial.feed(raw=[unpriced | {"currency": "SEK", "price": None}])
         with served(folder, pipeline="pipeline.py") as address:
             yield address
 
@@ -130,12 +132,21 @@ def test_one_measure_and_one_unit_are_chosen(shop: str, quiet: Page) -> None:
     expect(quiet.locator("#twin tbody tr")).to_have_count(6)
 
 
+def test_an_average_of_nothing_is_none(shop: str, quiet: Page) -> None:
+    quiet.goto(f"{shop}/summary")
+    settled(quiet, TEN)
+    quiet.locator("#keys select[name=currency]").select_option("SEK")
+    expect(quiet.locator("#twin tbody tr")).to_have_count(1)
+    quiet.locator("#twin tbody button").first.click()
+    expect(quiet.locator("#why tbody td", has_text="none")).to_have_count(1)
+
+
 def test_a_summary_without_time_draws_bars(shop: str, quiet: Page) -> None:
     quiet.goto(f"{shop}/summary?name=by_shop")
-    settled(quiet, "The 10 largest of 14 groups by sales. The rest is added up.")
+    settled(quiet, "The 10 largest of 15 groups by sales. The rest is added up.")
     bars = quiet.evaluate("document.getElementById('chart').data[0]")
     assert bars["x"][-1] == "the rest"
-    assert sum(map(int, bars["y"])) == 2 * 3 * SHOPS + 6
+    assert sum(map(int, bars["y"])) == 2 * 3 * SHOPS + 6 + 1
     expect(quiet.locator("#of-day")).to_be_hidden()
 
 

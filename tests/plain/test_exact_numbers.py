@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tapeline.declare.schema import parse_schema
-from tapeline.formats.exact_numbers import WRITTEN_OUT, has_decimals, quote, quoted
+from tapeline.formats.exact_numbers import quote, quoted
 
 NUMBERS = st.builds(
     lambda sign, front, back, exponent: f"{sign}{front}{back}{exponent}",
@@ -21,11 +20,12 @@ NUMBERS = st.builds(
     st.text("0123456789", min_size=1, max_size=25).map(lambda digits: f".{digits}") | st.just(""),
     st.just("") | st.integers(-30, 30).map(lambda number: f"e{number:+}"),
 )
+TEXTS = st.text(max_size=20).filter(lambda text: "@" not in text)
 # In its place stands a number, so that Python's own writing of numbers is not in the way.
 HOLES = st.integers(0, 10**6).map(lambda number: f"@{number}@")
 DOCUMENTS = st.recursive(
-    st.none() | st.booleans() | st.text(max_size=20) | HOLES,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    st.none() | st.booleans() | TEXTS | HOLES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner),
     max_leaves=10,
 )
 
@@ -72,9 +72,8 @@ def test_whatever_a_double_would_change_is_noticed(number: str) -> None:
     ("record", "expected"),
     [
         (b'{"a": 100000000.12}', b'{"a": "100000000.12"}'),
-        (b'{"a": 1.5e3, "b": -1E-7}', b'{"a": "1500", "b": "-0.0000001"}'),
+        (b'{"a": 1.5e3, "b": -1E-7}', b'{"a": "1.5e3", "b": "-1E-7"}'),
         (b'{"a": 1e-999999999}', b'{"a": "1e-999999999"}'),
-        (f'{{"a": 1e{WRITTEN_OUT + 1}}}'.encode(), f'{{"a": "1e{WRITTEN_OUT + 1}"}}'.encode()),
         (b'{"a": 12345678901234567890}', b'{"a": 12345678901234567890}'),
         (b'{"a": "x: 100000000.12", "b\\"1.5": 1}', b'{"a": "x: 100000000.12", "b\\"1.5": 1}'),
         (b'{"a": 01.5}', b'{"a": 0"1.5"}'),  # no JSON before, and none after
@@ -94,9 +93,3 @@ def test_a_hostile_text_is_read_once() -> None:
 def test_rows_without_such_numbers_are_not_touched() -> None:
     rows = pa.table({"raw": pa.array([b'{"a": 12.50, "b": 1762000000000000000}'], pa.binary())})
     assert quoted(rows) is rows
-
-
-def test_only_decimals_need_all_digits() -> None:
-    assert has_decimals(parse_schema("a string, b array<struct<c:decimal(12,2)>>"))
-    assert has_decimals(parse_schema("a decimal(12,2)"))
-    assert not has_decimals(parse_schema("a string, b double, c array<int>"))

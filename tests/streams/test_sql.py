@@ -178,7 +178,7 @@ def test_the_command_answers_as_table_csv_and_json(brokerage: Brokerage) -> None
     assert json.loads(done.stdout)[0] == {"trade_id": HOSTILE, "price": "5.00000000"}
     done = tapeline(folder, "sql", query, *BOOKS, "--format", "csv", "--limit", "2")
     assert [row[0] for row in csv.reader(io.StringIO(done.stdout))] == ["trade_id", HOSTILE, "a1"]
-    assert "Only the first 2 rows are shown" in done.stderr
+    assert "Only the first 2 rows of more" in done.stderr
     done = tapeline(folder, "sql", "select '=1+1' as x", *BOOKS, "--format", "csv")
     assert done.stdout.splitlines()[1] == "'=1+1"
     listed = tapeline(folder, "sql", *BOOKS, "--json")

@@ -2,20 +2,16 @@
 
 Spark makes a double of a number without quotes before anybody sees its text: digits behind the
 17th are lost, and 10000000.5 comes as 1.00000005E7. Such numbers get quotes on their way to Spark.
-The tape keeps the record as it came.
+The tape keeps the record as it came. Numbers that a double does not change are the business of
+`exact_json`; here every depth of a record is looked at.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from tapeline.declare.schema import Field
-from tapeline.formats.decoding import Translate
 
 # Numbers that a double may write otherwise: from 10^7, below 0.001, long ones, with an exponent.
 SUSPECT = r"[:\[,]\s*-?(\d{8,}\.\d|0\.000|\d{1,7}\.\d{9}|\d+(\.\d+)?[eE])"
@@ -25,18 +21,6 @@ TOKEN = re.compile(
     re.DOTALL,
 )
 FLOAT = re.compile(rb"[.eE]")
-# An exponent up to this is written out; what is beyond fits no decimal.
-WRITTEN_OUT = 80
-
-
-def has_decimals(fields: Sequence[Field]) -> bool:
-    """Whether a column needs all digits of its numbers."""
-    return any(field.decimal or (field.nested and "decimal" in field.type) for field in fields)
-
-
-def exactly(translate: Translate | None) -> Translate:
-    """Tape rows into what Spark reads, numbers of many digits in quotes."""
-    return lambda rows: quoted(translate(rows) if translate else rows)
 
 
 def quoted(rows: pa.Table) -> pa.Table:
@@ -59,9 +43,4 @@ def _written(found: re.Match[bytes]) -> bytes:
     token = found[0]
     if token.startswith(b'"') or not FLOAT.search(token):
         return token
-    number, _, exponent = token.lower().partition(b"e")
-    if exponent and len(exponent) < 4 and abs(int(exponent)) <= WRITTEN_OUT:
-        number = f"{Decimal(token.decode()):f}".encode()
-    elif exponent:
-        number = token
-    return b'"' + number + b'"'
+    return b'"' + token + b'"'

@@ -17,7 +17,6 @@ from tapeline.declare import Step, Summary, Table
 from tapeline.errors import DeclarationError
 from tapeline.flow.steps import LEFT_OUT, Compile, Steps, SummaryStep, TableStep
 from tapeline.formats.decoding import translator
-from tapeline.formats.exact_numbers import exactly, has_decimals
 from tapeline.plan import Plan
 from tapeline.plan.fingerprint import of_summary, of_table
 from tapeline.plan.graph import makes_key
@@ -72,11 +71,7 @@ def _translated(step: TableStep, plan: Plan, settings: Settings) -> TableStep:
     source = plan.pipeline.sources.get(step.table.stream)
     if source is None:
         return step
-    translate = translator(source.connector.decoder(settings, plan.name))
-    records = source.connector.records
-    if records.written.text == "json" and has_decimals(records.fields):
-        translate = exactly(translate)
-    return replace(step, translate=translate)
+    return replace(step, translate=translator(source.connector.decoder(settings, plan.name)))
 
 
 def _on_tables(plan: Plan) -> tuple[Summary, ...]:

@@ -38,6 +38,7 @@ export const causeOf = (cause) => CAUSES[cause] ?? cause;
 
 // How a revision changed one measure. Nothing is rounded.
 export function moved(revision, measure, places = 2) {
+  if (revision.value[measure] === null) return "none"; // an average without values
   const [change, value] = [String(revision.change[measure]), String(revision.value[measure])];
   const least = decimals(revision.value[measure], places);
   if (isZero(change)) return readable(value, least);
