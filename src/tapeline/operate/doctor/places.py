@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from tapeline.books import Books
 from tapeline.connect import Kafka
+from tapeline.declare.source import Source
 from tapeline.errors import TapelineError
 from tapeline.intake.kafka.cluster import find_partitions
 from tapeline.operate.doctor.finding import Finding
@@ -29,18 +32,31 @@ def places(books: Books, settings: Settings) -> Iterator[Finding]:
         if isinstance(sink.connector, Kafka):
             yield _topics(f"topic of sink {name}", sink.connector, settings)
     for name, source in books.plan.pipeline.sources.items():
-        if isinstance(source.connector, Kafka):
-            yield _topics(f"source {name}", source.connector, settings)
-            continue
-        drop = settings.within(source.connector.path)
+        yield source.connector.taken_by(_Sources(f"source {name}", settings))
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """How each kind of source is checked: an `Intakes` that takes nothing."""
+
+    what: str
+    settings: Settings
+
+    def from_folder(self, files: Any) -> Finding:
+        drop = self.settings.within(files.path)
         if not drop.exists():
-            yield Finding(f"source {name}", "warning", f"{drop} does not exist yet",
-                          "The pipeline creates it when it starts.")  # fmt: skip
-        elif os.access(drop, os.R_OK | os.W_OK | os.X_OK):
-            yield Finding(f"source {name}", "ok", f"{drop} is readable and writable")
-        else:
-            yield Finding(f"source {name}", "error", f"{drop} is not readable and writable",
-                          "Give this user read and write access.")  # fmt: skip
+            return Finding(self.what, "warning", f"{drop} does not exist yet",
+                           "The pipeline creates it when it starts.")  # fmt: skip
+        if os.access(drop, os.R_OK | os.W_OK | os.X_OK):
+            return Finding(self.what, "ok", f"{drop} is readable and writable")
+        return Finding(self.what, "error", f"{drop} is not readable and writable",
+                       "Give this user read and write access.")  # fmt: skip
+
+    def from_topics(self, kafka: Any) -> Finding:
+        return _topics(self.what, kafka, self.settings)
+
+    def from_own(self, source: Source) -> Finding:
+        return Finding(self.what, "ok", f"{source.path}: a source of your own, not checked here")
 
 
 def _privacy(home: Path) -> Iterator[Finding]:
