@@ -15,7 +15,7 @@ EXTRAS = {
     "kafka": ("confluent_kafka",),
     "postgres": ("psycopg",),
     "serve": ("fastapi", "uvicorn", "multipart", "plotly", "prometheus_client"),
-    "trades": ("exchange_calendars",),
+    "trades": ("exchange_calendars", "httpx"),
 }
 
 
