@@ -1,6 +1,6 @@
 """The supervisor retries what failed, waits longer each time, and stops after a limit.
 
-An incident begins with the first failure of a part (the flow, an ingest, an intake) and ends when
+An incident begins with the first failure of a part (the flow, an intake, a sink) and ends when
 that part works again. A notification is sent when it begins, when retrying stops, and when it
 ends.
 """

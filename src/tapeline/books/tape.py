@@ -113,7 +113,7 @@ class Tape:
         return self._listed.highest
 
     def recover(self) -> list[TapeBatch]:
-        """After an append that failed half-way: what is decided is finished, and given back."""
+        """After an append that failed half-way: finish and return the batches that were decided."""
         if self._sound:
             return []
         with self._alone:
@@ -247,7 +247,7 @@ class Tape:
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """Nothing is written meanwhile."""
+        """No writes while this context is open."""
         with self._alone:
             yield
 

@@ -15,8 +15,9 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# In a string this may match too: then the record is looked at, and stays the same.
-SUSPECT = r"[:,\[]\s*-?[0-9]+[.eE]"
+# In a string this may match too: then the record is looked at, and stays the same. The quote keeps
+# times such as 10:00:00.123 out: looking at a record costs forty times as much as passing it on.
+SUSPECT = r'(?:"\s*:|[,\[])\s*-?[0-9]+[.eE]'
 MARK = uuid4().hex  # no sender knows it
 MARKED = re.compile(rf'"{MARK}([^"]*)"')
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 # Numbers that a double may write otherwise: from 10^7, below 0.001, long ones, with an exponent.
-SUSPECT = r"[:\[,]\s*-?(\d{8,}\.\d|0\.000|\d{1,7}\.\d{9}|\d+(\.\d+)?[eE])"
+SUSPECT = r'(?:"\s*:|[\[,])\s*-?(\d{8,}\.\d|0\.000|\d{1,7}\.\d{9}|\d+(\.\d+)?[eE])'
 # A text, which may not end; or a number.
 TOKEN = re.compile(
     rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|-?(?:0|[1-9]\d*+)(?:\.\d++)?(?:[eE][+-]?\d++)?',

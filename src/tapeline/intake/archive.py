@@ -166,7 +166,7 @@ class Archive:
         return renamed
 
     def reject(self, note: DeliveryNote, reason: str) -> str:
-        """Put a file aside that cannot be read; gives back where it is now."""
+        """Put a file aside that cannot be read. Returns where it is now."""
         if self._last_rejected is None:
             self._last_rejected = _highest(self._rejected)
         self._last_rejected += 1

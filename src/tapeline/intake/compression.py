@@ -86,7 +86,7 @@ def _of_members(kind: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
                     break
                 member = _member(kind)
             data = member.decompress(rest, READ_BYTES)
-            # zlib gives back the input that it has not used yet, the others keep it.
+            # zlib returns the input that it has not used yet, the others keep it.
             kept = getattr(member, "unconsumed_tail", b"")
             rest = member.unused_data if member.eof else kept
             if data:

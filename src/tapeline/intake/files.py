@@ -116,7 +116,7 @@ class FileIntake(SourceIntake):
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """Nothing is taken or put away meanwhile."""
+        """No writes while this context is open."""
         with self._turn:
             yield
 

@@ -34,7 +34,7 @@ class PullState:
     """Where a pull stands: what it asks, the position behind the last page, and that page's name.
 
     `waiting` are pages that were in the drop folder when last seen, each with the position behind
-    it. `series` keeps the names of a pull that began anew apart from those of the one before.
+    it. `series` keeps the names of a pull that was started over apart from those of the one before.
     """
 
     asks: str

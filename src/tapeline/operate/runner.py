@@ -236,7 +236,7 @@ class Runner:
 
     @contextmanager
     def _still(self) -> Iterator[None]:
-        """Between two batches, with nothing written meanwhile: intake, tapes and books."""
+        """Between two batches, with no writes by intake, tapes or books."""
         with ExitStack() as held:
             held.enter_context(self.taking.still())
             for tape in self.tapes.values():

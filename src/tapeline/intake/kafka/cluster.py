@@ -51,7 +51,7 @@ class Cluster:
     def partitions(self) -> dict[Partition, str]:
         """The partitions that the source chooses, each with the identity of its topic.
 
-        A topic that is deleted and made anew has another identity: its offsets mean other records.
+        A topic that is deleted and recreated has another identity: its offsets mean other records.
         """
         from confluent_kafka import KafkaException, TopicCollection
 

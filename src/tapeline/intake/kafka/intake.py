@@ -172,7 +172,7 @@ class TopicIntake(SourceIntake):
             yield
 
     def close(self) -> None:
-        """Leave the cluster. One that is away is not waited for: the client ends by itself."""
+        """Leave the cluster. One that is away is not waited for."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             # While a commit is unanswered its close() does not return (librdkafka, issue 3740).

@@ -38,7 +38,7 @@ def find_loss(
     if stands is None:
         return None
     if known and known != identity:
-        # A topic that was made anew, or a whole cluster: its offsets mean other messages.
+        # A topic that was recreated, or a whole cluster: its offsets mean other messages.
         same_cluster = known.partition("/")[0] == identity.partition("/")[0]
         what = "topic" if same_cluster else "cluster"
         words = f"this is another {what} than the recorded one, whose next offset is {stands}"
