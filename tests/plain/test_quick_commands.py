@@ -1,6 +1,6 @@
 """Commands that need no Spark load little: what a process imports decides how quickly it answers.
 
-Times depend on the machine; benchmarks/start.py measures them.
+Times depend on the machine, so what is loaded is compared, not the time.
 """
 
 from __future__ import annotations

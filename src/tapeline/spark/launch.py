@@ -1,7 +1,7 @@
 """Starts the JVM of a local Spark: one process, without Spark's scripts and its launcher's JVM.
 
-The class path holds files only, never a folder, so that Java can keep the classes it has loaded in
-an archive (class_archive.py). Clusters, and projects with a SPARK_CONF_DIR of their own, start by
+The class path holds files only, never a folder: with a folder Java could not keep the classes it
+has loaded in an archive. Clusters, and projects with a SPARK_CONF_DIR of their own, start by
 Spark's own scripts.
 """
 
