@@ -120,7 +120,7 @@ def test_a_number_beyond_its_type_is_shown_in_full(trial: Trial, spark: Any, bat
     assert last[10] == {"whole": 2 * WHOLE, "money": TWICE, "n": 2}
     (finding,) = numbers(trial.books)
     assert finding.state == "warning"
-    assert "1 of its rows" in finding.words
+    assert "1 row has a number too large for its type" in finding.words
     assert balances(trial)
     views_agree(trial, spark)
 
