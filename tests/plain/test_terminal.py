@@ -188,6 +188,7 @@ def test_nothing_prints_around_the_terminal() -> None:
         ("terminal.py", "Console"),
         ("terminal.py", "Text"),
         ("terminal.py", "sys.stdout.write"),
+        ("operate/sample.py", "Text"),  # the format of that name
         ("cli/__init__.py", "typer.echo"),  # the version
         ("cli/operate.py", "typer.echo"),  # a service file, which refuses what is not printable
         ("cli/options.py", "sys.stdout.write"),  # JSON
