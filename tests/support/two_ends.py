@@ -22,6 +22,8 @@ STOP = "stop"
 # The folders at the first end, then the rest, and at the last end what does without Spark: that
 # process needs no JVM until it reaches the tests of topics.
 FOLDERS = ("browser", "server", "golden", "streams", "steps")
+# A module of ten minutes and one test: it would keep one process busy when the other has ended.
+FIRST_OF_THE_LAST = "test_newcomer.py"
 SERVERS = {"broker", "cluster", "own", "postgres", "second_broker", "topic"}
 
 
@@ -58,7 +60,9 @@ def _line(items: list[pytest.Item]) -> list[list[pytest.Item]]:
 def _place(module: list[pytest.Item]) -> tuple[int, str]:
     needs = {name for item in module for name in getattr(item, "fixturenames", ())}
     folder = module[0].path.parent.name
-    if not any(item.get_closest_marker("spark") for item in module):
+    if module[0].path.name == FIRST_OF_THE_LAST:
+        place = len(FOLDERS) + 3
+    elif not any(item.get_closest_marker("spark") for item in module):
         place = len(FOLDERS) + (1 if needs & SERVERS else 2)
     elif needs & SERVERS:
         place = len(FOLDERS)
