@@ -15,7 +15,9 @@ for lock in "$locks"/*.lock; do
     printf 'Installing %s into %s (minutes the first time)\n' "$name" "$venv"
     rm -rf "$venv"
     .venv/bin/python -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --progress-bar off \
+    # Our own pip, which the lock pins: the one that comes with Python takes a newer version of a package with extras
+    # than the lock names, and then refuses it.
+    .venv/bin/python -m pip --python "$venv/bin/python" install --quiet --no-input --disable-pip-version-check --progress-bar off \
         --require-hashes "$@" -r "$lock"
     cp "$lock" "$venv/lock"
 done
