@@ -42,6 +42,7 @@ class Layout:
         return self.home / "intake" / source
 
     def checkpoint(self, source: str) -> Path:
+        """Of books of earlier versions; the first start removes it."""
         return self.home / "checkpoints" / source
 
     def pull(self, name: str) -> Path:

@@ -71,7 +71,7 @@ class Opening:
             self._flow.tapes[name].adopt(self._limits.tape_batch)
             shutil.rmtree(former)
             shutil.rmtree(home / "work")
-        shutil.rmtree(self._layout.home / "checkpoints" / name, ignore_errors=True)
+        shutil.rmtree(self._layout.checkpoint(name), ignore_errors=True)
 
     def folder(self, name: str, files: Files) -> FileIntake:
         drop: Path = self._settings.within(files.path)
