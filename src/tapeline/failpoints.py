@@ -10,6 +10,9 @@ POINTS = ("tape_decided", "tape_committed", "computed", "staged", "decided", "ad
 # of `tapeline pull`, a process of its own
 PULL_POINTS = ("pull_fetched", "pull_written", "pull_decided", "pull_delivered")
 
+# of a build, when code is changed
+BUILD_POINTS = ("build_begun", "build_staged", "build_decided", "build_finished", "switch_decided")
+
 # of a sink's deliverer
 SINK_POINTS = ("sink_sent", "sink_committed")
 

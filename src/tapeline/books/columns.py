@@ -16,12 +16,13 @@ def shape_of(books: Books, name: str) -> pa.Schema:
     """The columns of a summary, table or reference as a reader sees them."""
     plan, layout = books.plan.pipeline, books.layout
     if name in plan.tables:
-        stored = stored_schema(layout.register(name))
+        stored = stored_schema(layout.table(books.cut().register(name)))
         return pa.schema([field for field in stored if field.name not in UNREAD])
     if name in plan.references:
         stored = stored_schema(layout.reference(name))
         return pa.schema([field for field in stored if field.name != "_batch"])
-    return summary_shape(plan.summaries[name], stored_schema(layout.journal(name)))
+    journal = layout.table(books.cut().journal(name))
+    return summary_shape(plan.summaries[name], stored_schema(journal))
 
 
 def summary_shape(summary: Summary, stored: pa.Schema) -> pa.Schema:

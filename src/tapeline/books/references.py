@@ -74,6 +74,12 @@ def latest_version(folder: Path) -> tuple[int, pa.Table] | None:
     return newest, rows.filter(mask).drop_columns([VERSION]).combine_chunks()
 
 
+def version_rows(folder: Path, version: int) -> pa.Table | None:
+    """The rows of a stored version of a reference, if it is there."""
+    rows = arrow_of(folder, "*", f"{VERSION} = {int(version)}")
+    return rows.drop_columns([VERSION]).combine_chunks() if rows.num_rows else None
+
+
 def rows_by_name(plan: Plan, project: Path) -> Mapping[str, pa.Table]:
     """The references as their files stand, for checks that store nothing."""
     return {

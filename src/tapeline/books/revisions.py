@@ -11,6 +11,7 @@ from typing import Any
 from tapeline.books import Books, exact
 from tapeline.books.averages import shown_numbers
 from tapeline.books.fold import kinds_of
+from tapeline.books.generations import History, view_journal
 from tapeline.books.lineage import RecordsPage, Row, records_of
 from tapeline.books.reader import ReadPoint
 from tapeline.declare import Summary
@@ -44,7 +45,8 @@ def why(books: Books, name: str, key: Key, limit: int = RECORDS) -> list[Revisio
     summary = find_summary(books, name)
     cut = books.cut()
     with connect() as connection:
-        if not register_table(connection, "j", books.layout.journal(name), (0, cut.batch)):
+        history = History(books.layout, cut.commit, (0, cut.batch))
+        if not view_journal(connection, "j", history, summary):
             return []
         measures = kinds_of(connection, "j", summary)
         where, values = _key_condition(connection, summary, key)
@@ -91,10 +93,12 @@ def records(
     """The records of one revision (its batch and cause) of a number, a page at a time."""
     summary = find_summary(books, name)
     batch, cause = revision
-    if batch > books.cut().batch:
+    cut = books.cut()
+    if batch > cut.batch:
         return []
     with connect() as connection:
-        if not register_table(connection, "j", books.layout.journal(name), (batch, batch)):
+        history = History(books.layout, cut.commit, (batch, batch))
+        if not view_journal(connection, "j", history, summary):
             return []
         where, values = _key_condition(connection, summary, key)
         condition = f"{where} and _batch = ? and _cause = ?"
@@ -120,9 +124,9 @@ def find_summary(books: Books, name: str) -> Summary:
 
 
 def _changed(books: Books, summary: Summary, then: ReadPoint, now: ReadPoint) -> list[Row]:
-    folder = books.layout.journal(summary.name)
     with connect() as connection:
-        if not register_table(connection, "j", folder, (0, now.batch)):
+        history = History(books.layout, now.commit, (0, now.batch))
+        if not view_journal(connection, "j", history, summary):
             return []
         kinds = kinds_of(connection, "j", summary)
 

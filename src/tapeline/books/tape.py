@@ -322,6 +322,13 @@ class Tape:
         self._listed.add(batch.pieces)
 
 
+def tape_batches(layout: Layout, source: str, first: int, last: int) -> list[TapeBatch]:
+    """The batches of a tape between two numbers, for a process that does not write it."""
+    columns = 'batch, "at", pieces, records, bytes, deliveries'
+    rows = rows_of(layout.tape_batches(source), columns, first, last)
+    return [_tape_batch(row) for row in sorted(rows, key=lambda row: row["batch"])]
+
+
 class PieceSet:
     """Piece numbers on the tape: all through one number, and a few ahead of it."""
 
