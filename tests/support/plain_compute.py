@@ -132,7 +132,9 @@ def _summary(summary: Summary, above: TableStep, twin: Twin) -> SummaryStep:
     measures = tuple(name for name in columns.names if name not in summary.key)
     needs = tuple(above.leaf_schema.names)
     prepared = PlainCompute(schema, makes)
-    return SummaryStep(summary, prepared, columns, measures, needs, f"99:{summary.name}{twin.version}")
+    return SummaryStep(
+        summary, prepared, columns, measures, needs, f"99:{summary.name}{twin.version}"
+    )
 
 
 def _with_rules(columns: pa.Schema, position: pa.StructType) -> pa.Schema:

@@ -147,7 +147,7 @@ class Change:
 
     def switch(self, build: Build, signed: Signed) -> Decision:
         """Let the build stand, by one row. The caller holds the books' lock."""
-        ledger = self._ledger(build)
+        ledger = self._ledger(build.code)
         last = ledger.commits.last
         assert last is not None
         built = last_built(self.layout, build)
@@ -164,14 +164,18 @@ class Change:
         ledger.publish(decision, self._clock())
         return decision
 
-    def _ledger(self, build: Build) -> Ledger:
+    def finish(self) -> None:
+        """Finish what the books have decided. The caller holds their lock."""
+        self._ledger("")
+
+    def _ledger(self, code: str) -> Ledger:
         """The books' own commits, with what is decided finished, whatever code decided it."""
         last = last_decision(self.layout)
         staged = [TableId.at(path) for path in last.staged] if last else []
         schemas = {table: stored_schema(self.layout.table(table)) for table in staged}
         place = LedgerPlace(self.layout.home, self.plan.name, any_code=True)
-        code = replace(self.steps_at({}).code, described=build.code)
-        return Ledger(place, schemas, code, self._pool, self._clock())
+        made = replace(self.steps_at({}).code, described=code)
+        return Ledger(place, schemas, made, self._pool, self._clock())
 
 
 def last_built(layout: Layout, build: Build) -> Decision | None:
