@@ -17,7 +17,7 @@ from tapeline.errors import DeclarationError, OperationError
 from tapeline.formats.avro_files import MAGIC, avro_records
 from tapeline.formats.avro_schemas import BROKEN, avro_schema
 from tapeline.formats.faults import RETYPED
-from tapeline.formats.parquet_rows import json_line
+from tapeline.formats.json_line import json_line
 from tapeline.store.files import read_json
 from tapeline.words import counted
 

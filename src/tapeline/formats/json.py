@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from tapeline.declare.format import Carrier, Format, RecordFile, Row
 from tapeline.errors import DeclarationError, OperationError
 from tapeline.formats.encodings import UTF8, encoding_of, ends_lines_like_ascii
 from tapeline.formats.json_document import document_records
+from tapeline.formats.json_line import RowWriter
 from tapeline.formats.lines import split_lines
 from tapeline.show import plain
 
@@ -71,7 +71,7 @@ class Json(Format):
 
     def encode(self, row: Row) -> bytes:
         """One row as JSON: money is text, times are in UTC."""
-        return ENCODER.encode(row).encode()
+        return json_value(row)
 
 
 def _leaf(value: Any) -> Any:
@@ -84,4 +84,5 @@ def _leaf(value: Any) -> Any:
     return said
 
 
-ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_leaf)
+# A value as sinks write it: by the same rules as commands and the API.
+json_value = RowWriter(_leaf)
