@@ -93,3 +93,10 @@ class Destination(Protocol):
 
     def close(self) -> None:
         """Disconnect. Called also when `open` failed, or twice."""
+
+    def check(self, settings: Settings) -> str:
+        """What `tapeline doctor` says of it. Raises TapelineError if it cannot be reached.
+
+        It is not opened for this, and sends nothing.
+        """
+        return ""

@@ -29,6 +29,7 @@ class Json(Format):
     positional: bool = False
     encoding: str = UTF8
     name = "json"
+    quotes_texts = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "encoding", encoding_of("Json", self.encoding))
@@ -42,6 +43,10 @@ class Json(Format):
     def in_lines(self) -> bool:
         """Whether each line of a file is a record."""
         return not self.document and self.records is None
+
+    @property
+    def file_suffix(self) -> str:
+        return "jsonl" if self.in_lines else self.name
 
     @property
     def reads(self) -> tuple[Carrier, ...]:  # type: ignore[override]

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from tapeline.books.pieces import DeliveryPart, PiecePart
 from tapeline.books.tape import Tape
 from tapeline.connect.kafka import Kafka, client_options, quiet
+from tapeline.connect.kafka_cluster import ASK_SECONDS, Cluster, Partition, label
+from tapeline.connect.kafka_errors import in_words
 from tapeline.formats.limits import IntakeLimits
-from tapeline.intake.kafka.client_errors import in_words
-from tapeline.intake.kafka.cluster import ASK_SECONDS, Cluster, Partition, label
 from tapeline.intake.kafka.group_offsets import GroupOffsets
 from tapeline.intake.kafka.lag import Lag, PartitionLag
 from tapeline.intake.kafka.losses import Loss, TopicOwner, find_loss, gone_loss
