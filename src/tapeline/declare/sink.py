@@ -52,7 +52,7 @@ class Sink:
 
     def check(self, settings: Settings) -> str:
         """What its destination says of itself; nothing if the user's own does not say."""
-        check = getattr(self.destination(), "check", None)
+        check: Any = getattr(self.destination(), "check", None)  # of a CheckedDestination
         return str(check(settings)) if check else ""
 
     @property

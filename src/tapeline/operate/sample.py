@@ -1,4 +1,8 @@
-"""A sample file: how it is written, and its first records."""
+"""A sample file: how it is written, and its first records.
+
+Intake's own reader opens it: archives, compression and limits are those of a run. DuckDB's sniffer
+takes a path only, does not name the comment sign, and takes money for floating-point numbers.
+"""
 
 from __future__ import annotations
 
