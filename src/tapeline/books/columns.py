@@ -5,16 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tapeline.books.exact import OVERFLOW
+from tapeline.books.layout import Layout
 from tapeline.books.measures import shown_fields
-from tapeline.books.reader import Books
 from tapeline.books.schemas import JOURNAL, UNREAD
-from tapeline.declare import Summary
+from tapeline.declare import Pipeline, Summary
 from tapeline.store.delta_files import stored_schema
 
 
-def shape_of(books: Books, name: str) -> pa.Schema:
+def shape_of(plan: Pipeline, layout: Layout, name: str) -> pa.Schema:
     """The columns of a summary, table or reference as a reader sees them."""
-    plan, layout = books.plan.pipeline, books.layout
     if name in plan.tables:
         stored = stored_schema(layout.register(name))
         return pa.schema([field for field in stored if field.name not in UNREAD])
