@@ -79,7 +79,7 @@ class Avro(Format):
             try:
                 yield from avro_records(opened, file.limits, know)
             except (ValueError, OSError) as error:
-                raise ValueError(f"its Avro is not sound: {error}") from None
+                raise ValueError(f"its Avro cannot be read: {error}") from None
 
     def decode(self, raw: bytes, header: bytes | None) -> bytes:
         assert self.reader is not None
