@@ -20,6 +20,7 @@ from tapeline.spark.launch import (
     PORT,
     SECRET,
     Launch,
+    StartedJvm,
     class_path,
     java_options,
     start_ahead,
@@ -66,8 +67,11 @@ def test_a_java_that_ends_is_told() -> None:
 
 
 def test_a_java_that_an_archive_breaks_starts_without_it() -> None:
-    with pytest.raises(OperationError, match="Java exited with 8"):
-        start_gateway(Launch("/bin/sh", ("-c", "exit $((8 - $#))"), (), ("one more",)))
+    broken = 'test "$0" != archive; exit $((6 + $?))'
+    with pytest.raises(OperationError, match="Java exited with 6"):
+        start_gateway(Launch("/bin/sh", ("-c", broken), (), ("archive",)))
+    with pytest.raises(OperationError, match="Java exited with 7"):
+        StartedJvm(Launch("/bin/sh", ("-c", broken), (), ("archive",))).connect()
 
 
 def test_a_jvm_that_nobody_asks_for_ends() -> None:
