@@ -29,6 +29,7 @@ from tapeline import (
 )
 from tapeline.books import Books
 from tapeline.cli import app
+from tapeline.formats.json import Json
 from tapeline.operate.doctor import examine
 from tapeline.plan import resolve
 from tapeline.serve.feed import Feed
@@ -85,8 +86,8 @@ def test_what_cannot_be_a_sink_is_refused_with_its_place() -> None:
         (Files("out/", format="text"), of_rows, "json, csv or parquet"),
         (Files("landing/"), of_rows, "its output would come in again"),
         (object(), of_rows, "which is not a destination"),
-        (Console(), of_changes, "as Changes, of a summary, but it is not declared"),
-        (Console(), of_stream, "a summary annotated as Changes, or an alert"),
+        (Console(), of_changes, "as Changes, of a summary or view, but it is not declared"),
+        (Console(), of_stream, "a summary or view annotated as Changes, or an alert"),
     ]
     for connector, function, words in refused:
         with pytest.raises(DeclarationError, match=words) as error:
@@ -211,7 +212,7 @@ def test_what_cannot_be_an_alert_is_refused_with_its_place() -> None:
 
     for function, severity, words in (
         (of_rows, "warning", "annotated as Each"),
-        (of_nothing, "warning", "neither a table nor a summary"),
+        (of_nothing, "warning", "not a table, summary or view"),
         (of_each, "loud", "the severity 'loud'"),
     ):
         with pytest.raises(DeclarationError, match=rf"test_sink_declarations.py:\d+: .*{words}"):
@@ -224,3 +225,9 @@ def test_a_sink_of_an_alert_that_is_not_declared_is_refused() -> None:
 
     with pytest.raises(DeclarationError, match="Alerts, of an alert, but it is not declared"):
         declared(Console(), pager)
+
+
+def test_a_sink_writes_json_that_every_reader_takes() -> None:
+    row = {"price": Decimal("1.50"), "ratio": float("nan"), "inner": [float("-inf"), b"x"]}
+    written = Json().encode(row)
+    assert written == b'{"price":"1.50","ratio":"nan","inner":["-inf","x"]}'

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tapeline.books.averages import shown_kinds
-from tapeline.books.exact import OVERFLOW, Kind
-from tapeline.books.reader import Books
+from tapeline.books.exact import OVERFLOW
+from tapeline.books.layout import Layout
+from tapeline.books.measures import shown_fields
 from tapeline.books.schemas import JOURNAL, UNREAD
-from tapeline.declare import Summary
+from tapeline.declare import Pipeline, Summary
 from tapeline.store.delta_files import stored_schema
 
 
-def shape_of(books: Books, name: str) -> pa.Schema:
+def shape_of(plan: Pipeline, layout: Layout, name: str, generation: int) -> pa.Schema:
     """The columns of a summary, table or reference as a reader sees them."""
-    plan, layout = books.plan.pipeline, books.layout
     if name in plan.tables:
-        stored = stored_schema(layout.table(books.cut().register(name)))
+        stored = stored_schema(layout.register(name, generation))
         return pa.schema([field for field in stored if field.name not in UNREAD])
     if name in plan.references:
         stored = stored_schema(layout.reference(name))
         return pa.schema([field for field in stored if field.name != "_batch"])
-    journal = layout.table(books.cut().journal(name))
-    return summary_shape(plan.summaries[name], stored_schema(journal))
+    return summary_shape(plan.summaries[name], stored_schema(layout.journal(name, generation)))
 
 
 def summary_shape(summary: Summary, stored: pa.Schema) -> pa.Schema:
@@ -31,17 +29,6 @@ def summary_shape(summary: Summary, stored: pa.Schema) -> pa.Schema:
     status = [pa.field("_status", pa.string())] if summary.time is not None else []
     more = [stored.field("_entries"), *status, pa.field(OVERFLOW, pa.bool_())]
     return pa.schema([*key, *shown_fields(stored, measures(summary, stored)), *more])
-
-
-def shown_fields(stored: pa.Schema, names: list[str]) -> list[pa.Field]:
-    """Stored measures as readers see them: an average in the place of its parts."""
-    kinds = {name: Kind.of(stored.field(name).type) for name in names}
-    return [
-        stored.field(name)
-        if name in kinds
-        else pa.field(name, pa.decimal128(kind.digits, kind.scale))
-        for name, kind in shown_kinds(kinds).items()
-    ]
 
 
 def measures(summary: Summary, stored: pa.Schema) -> list[str]:

@@ -75,16 +75,23 @@ def plan(
     out.print(styled(f"Pipeline is valid.{agreed}", "green"))
     if changes is not None:
         print_changes(changes)
+        if changes and all(one.change in CERTAIN for one in changes):
+            out.print("Apply it with 'tapeline apply'.")
+        elif changes:
+            out.print("Use --check to be certain, then 'tapeline apply'.")
 
 
 def _checked(found: Plan, settings: Settings) -> list[StepChange] | None:
     """Let Spark analyse every step; how they differ from those of the books, for certain."""
+    from tapeline.spark.jvm import prepare_jvm
+
+    prepare_jvm(settings, short=True)  # Java starts while Python imports the rest
     from tapeline.books.builds import last_decision
     from tapeline.books.estimates import estimated
     from tapeline.books.references import rows_by_name
     from tapeline.flow.change import Change
     from tapeline.operate.apply import now
-    from tapeline.plan.graph import refuse_wrong_views
+    from tapeline.plan.views import refuse_wrong_views
     from tapeline.spark.compile import compiler
     from tapeline.spark.session import build_session
 
@@ -100,7 +107,7 @@ def _checked(found: Plan, settings: Settings) -> list[StepChange] | None:
 
 def _steps(found: Plan) -> list[Step]:
     """Everything declared: kind, name, what it reads, and where."""
-    from tapeline.plan.graph import view_inputs
+    from tapeline.plan.views import view_inputs
 
     pipeline = found.pipeline
     sources = (("source", pipeline.sources), ("reference", pipeline.references))
@@ -158,10 +165,6 @@ def print_changes(changes: Sequence[StepChange]) -> None:
     seconds, size = sum(one.seconds for one in changes), sum(one.bytes for one in changes)
     if seconds or size:
         out.print(f"To build: about {_time(seconds)} and {size / 1_000_000:,.1f} MB.")
-    if all(one.change in CERTAIN for one in changes):
-        out.print("Apply it with 'tapeline apply'.")
-    else:
-        out.print("Use --check to be certain, then 'tapeline apply'.")
 
 
 def _time(seconds: float) -> str:
@@ -226,7 +229,7 @@ def applied(
         return done
     again = " Start the pipeline again with 'tapeline run'." if done.stopped else ""
     out.print(
-        styled(f"Generation {done.generation} stands from batch {done.batch} on.", "green")
+        styled(f"Published generation {done.generation} with batch {done.batch}.", "green")
         + f"{again} 'tapeline changes' shows the numbers that moved."
     )
     return done
@@ -259,17 +262,9 @@ def generations(place: BooksLocation, as_json: AsJson = False) -> None:
         return
     table = RichTable("generation", "state", "from batch", "since", "by", "steps", "MB")
     for row in rows:
-        steps = "\n".join(f"{name}: {what}" for name, what in row["steps"].items())
+        steps = "\n".join(readable(f"{name}: {what}") for name, what in row["steps"].items())
         since = f"{row['at']:%Y-%m-%d %H:%M}" if row["at"] else ""
         size = f"{row['bytes'] / 1_000_000:,.1f}"
-        cells = (
-            row["generation"],
-            row["state"],
-            row["batch"] or "",
-            since,
-            row["who"],
-            steps,
-            size,
-        )
-        table.add_row(*(readable(str(cell)) for cell in cells))
+        named = (row["generation"], row["state"], row["batch"] or "", since, row["who"])
+        table.add_row(*(readable(str(cell)) for cell in named), steps, size)
     out.print(table)

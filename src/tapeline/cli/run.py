@@ -64,6 +64,9 @@ def run(
     found, settings = load(pipeline, project, root)
     if not as_json:
         err.print("Starting Spark for", styled(found.name, "bold"), "...")
+    from tapeline.spark.jvm import prepare_jvm
+
+    prepare_jvm(settings)  # Java starts while Python imports the rest
     with _runner(found, settings, apply, as_json) as runner:
         signal.signal(signal.SIGTERM, lambda *_: runner.stop())
         if once:

@@ -12,6 +12,8 @@ from tapeline.declare.where import Where
 from tapeline.errors import DeclarationError
 
 if TYPE_CHECKING:
+    from tapeline.settings import Settings
+
     Rows = list[dict[str, Any]]
     Changes = list[dict[str, Any]]
     Alerts = list[dict[str, Any]]
@@ -21,7 +23,7 @@ else:
         """In a sink's signature: the rows of a table that a batch brought or took back."""
 
     class Changes:
-        """In a sink's signature: the numbers of a summary that a batch changed."""
+        """In a sink's signature: the numbers of a summary or view that a batch changed."""
 
     class Alerts:
         """In a sink's signature: what a batch raised and closed of an alert."""
@@ -48,6 +50,11 @@ class Sink:
         found: Destination = make() if make else self.connector
         return found
 
+    def check(self, settings: Settings) -> str:
+        """What its destination says of itself; nothing if the user's own does not say."""
+        check: Any = getattr(self.destination(), "check", None)  # of a CheckedDestination
+        return str(check(settings)) if check else ""
+
     @property
     def about(self) -> str:
         """The first line of the docstring."""
@@ -61,5 +68,5 @@ def sink_input(function: Callable[..., Any], where: Where) -> tuple[str, Kind]:
         return kinds[0][0], kinds[0][1]
     raise DeclarationError(
         f"{where}: {function.__name__}() is a sink. It needs one parameter: a table annotated as "
-        "Rows, a summary annotated as Changes, or an alert annotated as Alerts."
+        "Rows, a summary or view annotated as Changes, or an alert annotated as Alerts."
     )

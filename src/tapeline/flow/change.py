@@ -33,7 +33,7 @@ from tapeline.flow.rebuild import BuildPlace, Progress, Rebuild
 from tapeline.flow.steps import Compile, Steps
 from tapeline.plan import Plan
 from tapeline.plan.changes import RETIRED, Known, StepChange, compare
-from tapeline.plan.graph import refuse_wrong_views
+from tapeline.plan.views import refuse_wrong_views
 from tapeline.settings import Settings
 from tapeline.store.delta_files import stored_schema
 

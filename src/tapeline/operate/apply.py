@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tapeline.books.builds import Build, abandon, last_decision, unfinished
 from tapeline.books.estimates import estimated
@@ -22,6 +22,9 @@ from tapeline.spark.session import build_session
 from tapeline.store.disk import hold, release
 from tapeline.store.files import is_there
 from tapeline.store.lock import WriterLock, holder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 STOP_SECONDS = 300.0
 NOTHING = "The file and the books agree. There is nothing to apply."
@@ -53,13 +56,20 @@ class Watcher:
     told: Callable[[str], None] = field(default=lambda _: None)
 
 
-def apply_change(plan: Plan, settings: Settings, signed: Signed, watcher: Watcher) -> Applied:
+def apply_change(
+    plan: Plan,
+    settings: Settings,
+    signed: Signed,
+    watcher: Watcher | None = None,
+    session: SparkSession | None = None,
+) -> Applied:
     """Make the books those of the file's code."""
+    watcher = watcher or Watcher()
     layout = Layout(settings.home(plan.name))
     refuse_no_books(layout)
     lock = hold(layout.home / ".lock.build", "a change of these books")
     try:
-        session = build_session(settings, plan.name)
+        session = session or build_session(settings, plan.name)
         with Change(compiler(session, plan, settings), plan, settings, now) as change:
             changes = estimated(layout, plan, change.changes)
             if not changes:
