@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -353,6 +354,38 @@ def test_a_retired_summary_answers_as_reported_and_may_come_back() -> None:
         expected = orders.expected([*SENT, (2, 4)], Code())
         assert numbers(shop.trial.books, Code()) == expected
         assert unbalanced(shop.trial.books, full=True) == []
+
+
+def test_a_preview_says_what_would_move_and_publishes_nothing() -> None:
+    code = Code(least=8, counts=True)
+    with shop_with() as shop:
+        before = numbers(shop.trial.books, Code())
+        change = shop.change(code)
+        build = change.begin(SOMEBODY)
+        list(change.follow(build))
+        facts = change.preview(build).facts()
+        assert numbers(shop.trial.books, Code()) == before == orders.expected(SENT, Code())
+        after = orders.expected(SENT, code)
+        found = {row["summary"]: row for row in facts["summaries"]}
+        moved = {k for k in {*before["totals"], *after["totals"]}
+                 if before["totals"].get(k) != after["totals"].get(k)}  # fmt: skip
+        assert found["totals"]["moved"] == len(moved)
+        assert {
+            (r["key"]["quarter"], r["key"]["side"]) for r in found["totals"]["largest"]
+        } == moved
+        totals = found["totals"]["totals"]["amount"]
+        assert Decimal(totals["before"]) == sum(amount for amount, _ in before["totals"].values())
+        assert Decimal(totals["after"]) == sum(amount for amount, _ in after["totals"].values())
+        assert (found["counts"]["change"], found["counts"]["moved"]) == (
+            "added",
+            len(after["counts"]),
+        )
+        (rows,) = [row for row in facts["tables"] if row["table"] == "rows"]
+        assert "quarantined" in {one["to"] for one in rows["verdicts"]}
+        none = change.preview(build, days=-1).facts()  # no window starts after the clock
+        assert [r["moved"] for r in none["summaries"] if r["summary"] == "totals"] == [0]
+        shop.apply(code)  # what was built for the preview is used
+        assert numbers(shop.trial.books, code) == after
 
 
 def test_generations_are_listed() -> None:

@@ -112,7 +112,7 @@ def changes(books: Books, since: datetime, name: str | None = None) -> list[Row]
     then, now = books.cut(since), books.cut()
     found: list[Row] = []
     for summary in summaries:
-        found += _changed(books, summary, then, now)
+        found += changed_between(books, summary, then, now)
     return found
 
 
@@ -123,7 +123,8 @@ def find_summary(books: Books, name: str) -> Summary:
     return summaries[name]
 
 
-def _changed(books: Books, summary: Summary, then: ReadPoint, now: ReadPoint) -> list[Row]:
+def changed_between(books: Books, summary: Summary, then: ReadPoint, now: ReadPoint) -> list[Row]:
+    """The numbers of a summary that are not the same at two batches."""
     with connect() as connection:
         history = History(books.layout, now.commit, (0, now.batch))
         if not view_journal(connection, "j", history, summary):
@@ -202,9 +203,9 @@ def _key_condition(connection: Connection, summary: Summary, key: Key) -> tuple[
 def _published(connection: Connection, books: Books, batches: Sequence[int]) -> dict[int, datetime]:
     """When batches were published."""
     wanted = sorted(set(batches))
-    if not wanted:
-        return {}
-    register_table(connection, "commits", books.layout.commits, (wanted[0], wanted[-1]))
+    within = (wanted[0], wanted[-1]) if wanted else (0, 0)
+    if not wanted or not register_table(connection, "commits", books.layout.commits, within):
+        return {}  # a preview asks for a batch that is not there yet
     rows = connection.execute(
         "select batch, \"at\" from commits where event = 'published' and batch in "
         f"({', '.join(map(str, wanted))})"

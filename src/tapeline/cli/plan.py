@@ -44,6 +44,12 @@ CERTAIN = ("added", "retired", "changed", "rebuilt")
 def plan(
     pipeline: Target = DEFAULT_TARGET,
     check: Annotated[bool, typer.Option(help="Also analyse every step with Spark.")] = False,
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Show which published numbers a change would move.")
+    ] = False,
+    days: Annotated[
+        int | None, typer.Option(help="Preview only windows of the last days (default: all).")
+    ] = None,
     project: Project = Path(),
     root: Root = None,
     as_json: AsJson = False,
@@ -54,6 +60,11 @@ def plan(
     from tapeline.plan.graph import makes_key
 
     found, settings = load(pipeline, project, root)
+    if preview:
+        from tapeline.cli.preview import print_preview
+
+        print_preview(found, settings, days, as_json)
+        return
     if check:
         changes = _checked(found, settings)
     else:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from tapeline.books import Decision, Layout
+from tapeline.books import Books, Decision, Layout
 from tapeline.books.builds import (
     Build,
     builds,
@@ -24,6 +24,8 @@ from tapeline.books.code import described_code, store_code
 from tapeline.books.commit import Applied, Commit, Stood
 from tapeline.books.commits import read_tail
 from tapeline.books.meanings import Differences, differences
+from tapeline.books.preview import Preview
+from tapeline.books.reader import ReadPoint
 from tapeline.books.references import version_rows
 from tapeline.books.table_id import TableId
 from tapeline.errors import OperationError, TapelineBug
@@ -163,6 +165,16 @@ class Change:
         hit("switch_decided")
         ledger.publish(decision, self._clock())
         return decision
+
+    def preview(self, build: Build, days: int | None = None) -> Preview:
+        """What the build would move if it were let stand now."""
+        rows = {row.batch: row for row in read_tail(self.layout.commits) if row.decides}
+        built = last_built(self.layout, build)
+        last = rows[built.batch if built else max(rows)].decision
+        commit = _switched(last, built.commit if built else Commit(), build)
+        then = ReadPoint(last.batch, None, last.commit)
+        now = ReadPoint(last.batch + 1, None, commit)
+        return Preview(Books(self.plan, self.layout.home), then, now, build, days)
 
     def finish(self) -> None:
         """Finish what the books have decided. The caller holds their lock."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tapeline.books.builds import Build, abandon, last_decision, unfinished
 from tapeline.books.estimates import estimated
 from tapeline.books.layout import Layout
+from tapeline.books.preview import Preview
+from tapeline.books.quarantine import user
 from tapeline.errors import OperationError
 from tapeline.flow.change import Change, Signed
 from tapeline.flow.rebuild import Progress
@@ -65,22 +68,55 @@ def apply_change(
 ) -> Applied:
     """Make the books those of the file's code."""
     watcher = watcher or Watcher()
+    with _changing(plan, settings, session) as (change, running):
+        changes = estimated(change.layout, plan, change.changes)
+        if not changes:
+            return Applied()
+        watcher.agree(changes)
+        build = _built(change, signed, watcher)
+        return _switch(change, build, signed, (changes, running, watcher))
+
+
+def preview_change(
+    plan: Plan,
+    settings: Settings,
+    watcher: Watcher,
+    days: int | None = None,
+    session: SparkSession | None = None,
+) -> Preview | None:
+    """Build a change and say what it would move; None if the file and the books agree.
+
+    What is built is kept: applying the change then only has to switch.
+    """
+    with _changing(plan, settings, session) as (change, _):
+        changes = estimated(change.layout, plan, change.changes)
+        if not changes:
+            return None
+        watcher.agree(changes)
+        return change.preview(_built(change, Signed(user()), watcher), days)
+
+
+@contextmanager
+def _changing(
+    plan: Plan, settings: Settings, session: SparkSession | None
+) -> Iterator[tuple[Change, SparkSession]]:
+    """One change of some books at a time."""
     layout = Layout(settings.home(plan.name))
     refuse_no_books(layout)
     lock = hold(layout.home / ".lock.build", "a change of these books")
     try:
-        session = session or build_session(settings, plan.name)
-        with Change(compiler(session, plan, settings), plan, settings, now) as change:
-            changes = estimated(layout, plan, change.changes)
-            if not changes:
-                return Applied()
-            watcher.agree(changes)
-            build = change.begin(signed)
-            for progress in change.follow(build):
-                watcher.progress(progress)
-            return _switch(change, build, signed, (changes, session, watcher))
+        running = session or build_session(settings, plan.name)
+        with Change(compiler(running, plan, settings), plan, settings, now) as change:
+            yield change, running
     finally:
         release(lock)
+
+
+def _built(change: Change, signed: Signed, watcher: Watcher) -> Build:
+    build = change.begin(signed)
+    for progress in change.follow(build):
+        watcher.progress(progress)
+    return build
 
 
 def _switch(
