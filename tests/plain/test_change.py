@@ -388,6 +388,31 @@ def test_a_preview_says_what_would_move_and_publishes_nothing() -> None:
         assert numbers(shop.trial.books, code) == after
 
 
+def test_the_way_back_continues_the_earlier_tables() -> None:
+    with shop_with() as shop:
+        layout = shop.trial.books.layout
+        shop.apply(Code(rate=3, counts=True))
+        shop.feed([(2, 4), (7, 1)])
+        middle, at = numbers(shop.trial.books, shop.code), shop.trial.books.cut().at
+        before = set(os.listdir(layout.journal("fees")))
+        shop.apply(Code())
+        sent = [*SENT, (2, 4), (7, 1)]
+        assert numbers(shop.trial.books, Code()) == orders.expected(sent, Code())
+        commit = shop.trial.books.cut().commit
+        assert commit.generation == 3
+        assert [one.generation for one in commit.stood("fees")] == [1, 2, 1]
+        assert before < set(os.listdir(layout.journal("fees")))
+        assert not layout.journal("fees", 3).exists()
+        shop.feed([(4, 4)])
+        assert numbers(shop.trial.books, Code()) == orders.expected([*sent, (4, 4)], Code())
+        assert unbalanced(shop.trial.books, full=True) == []
+        there = Code(rate=3, counts=True)
+        between = Books(resolve(orders.pipeline(there)), layout.home)
+        assert numbers(between, there, at) == middle
+        causes = [one.cause for one in why(shop.trial.books, "fees", ["BUY"])]
+        assert causes.count("code") == 2
+
+
 def test_generations_are_listed() -> None:
     with shop_with() as shop:
         shop.apply(Code(rate=3))

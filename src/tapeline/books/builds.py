@@ -38,6 +38,12 @@ class Build(Document):
     steps: dict[Text, Text] = {}  # added, retired, changed or rebuilt
     fingerprints: dict[Text, Text] = {}  # of all steps of the file
     code: Text = ""
+    first: int = 1  # the first batch that it follows
+    continued: dict[Text, int] = {}  # steps whose earlier generation goes on, with its number
+
+    def number_of(self, name: str) -> int:
+        """The generation that a step is written to."""
+        return self.continued.get(name, self.generation)
 
     @property
     def built(self) -> frozenset[str]:
@@ -87,8 +93,11 @@ def start(layout: Layout, build: Build) -> Build:
 
 
 def abandon(layout: Layout, build: Build) -> None:
-    """Remove what was built: its tables first, so that a build without a note has none."""
-    for name in build.built:
+    """Remove what was built: its tables first, so that a build without a note has none.
+
+    An earlier generation that was continued keeps its rows: nobody reads them.
+    """
+    for name in build.built - {*build.continued}:
         for kind in Kind:
             remove_folder(layout.table(TableId(kind, name, build.generation)))
     remove_folder(folder_of(layout, build.generation))

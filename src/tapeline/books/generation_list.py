@@ -43,8 +43,8 @@ def _since(commit: Commit, build: Build) -> int:
     if build.generation > commit.generation:
         return 0
     stood = (one for name in build.steps for one in commit.stood(name))
-    numbers = (build.generation, 0)  # 0 of a build that only retires steps
-    return min((one.since for one in stood if one.generation in numbers and one.since), default=0)
+    numbers = {*map(build.number_of, build.built), 0}  # 0 of a build that only retires steps
+    return max((one.since for one in stood if one.generation in numbers and one.since), default=0)
 
 
 def _began(layout: Layout, batch: int) -> dict[str, Any]:

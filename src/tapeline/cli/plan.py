@@ -202,15 +202,19 @@ def apply(
     if abandon:
         _abandoned(found, settings, as_json)
         return
-    done = applied(found, settings, (who, note), yes or as_json, as_json)
+    done = applied(found, settings, (who, note), (yes or as_json, False), as_json)
     if as_json:
         print_json(done.facts())
 
 
 def applied(
-    found: Plan, settings: Settings, signed: tuple[str | None, str], yes: bool, quiet: bool
+    found: Plan,
+    settings: Settings,
+    signed: tuple[str | None, str],
+    how: tuple[bool, bool],
+    quiet: bool,
 ) -> Any:
-    """Apply what a file changes, and say so."""
+    """Apply what a file changes, and say so. `how`: without asking, and only back."""
     from tapeline.books.quarantine import user
     from tapeline.flow.change import Signed
     from tapeline.operate.apply import NOTHING, Watcher, apply_change
@@ -221,7 +225,7 @@ def applied(
     def agree(changes: Sequence[StepChange]) -> None:
         if not quiet:
             print_changes(changes)
-        if not yes:
+        if not how[0]:
             typer.confirm("Apply this change?", abort=True)
 
     with progress_of(quiet) as bar:
@@ -232,7 +236,8 @@ def applied(
             lambda words: None if quiet else err.print(words),
         )
         who, note = signed
-        done = apply_change(found, settings, Signed(who or user(), note), watcher)
+        signature = Signed(who or user(), note)
+        done = apply_change(found, settings, signature, watcher, back=how[1])
     if quiet:
         return done
     if done.generation is None:
@@ -259,6 +264,22 @@ def _abandoned(found: Plan, settings: Settings, as_json: bool) -> None:
         names = counted(len(gone.built), "step")
         out.print(f"Removed generation {gone.generation} ({readable(names)}). The books are as "
                   "they were.")  # fmt: skip
+
+
+@app.command()
+@grouped
+def rollback(
+    place: BooksLocation,
+    yes: Annotated[bool, typer.Option("--yes", help="Roll back without asking.")] = False,
+    who: Who = None,
+    note: NoteOption = "",
+    as_json: AsJson = False,
+) -> None:
+    """Publish an earlier generation again. Put its code back into the file first."""
+    found, settings = place.load()
+    done = applied(found, settings, (who, note), (yes or as_json, True), as_json)
+    if as_json:
+        print_json(done.facts())
 
 
 @app.command()

@@ -111,7 +111,7 @@ def _runner(found: Plan, settings: Settings, apply: bool, as_json: bool) -> Runn
             if not as_json:
                 print_changes(noticed_changes(found, Layout(settings.home(found.name))) or [])
             raise
-    applied(found, settings, (None, "run --apply"), yes=True, quiet=as_json)
+    applied(found, settings, (None, "run --apply"), (True, False), as_json)
     return Runner(found, settings)
 
 

@@ -28,6 +28,7 @@ from tapeline.books.preview import Preview
 from tapeline.books.reader import ReadPoint
 from tapeline.books.references import version_rows
 from tapeline.books.table_id import TableId
+from tapeline.books.way_back import WayBack, find_way_back
 from tapeline.errors import OperationError, TapelineBug
 from tapeline.failpoints import hit
 from tapeline.flow.ledger import Ledger, LedgerPlace
@@ -125,18 +126,32 @@ class Change:
                 "with 'tapeline apply --abandon'."
             )
         known = [one.generation for one in builds(self.layout)]
+        changed = {one.name: one.change for one in self.changes}
         build = Build(
             generation=max([standing, *known]) + 1,
             base=standing,
             at=self._clock().isoformat(),
             who=signed.who,
-            steps={one.name: one.change for one in self.changes},
+            steps=changed,
             fingerprints=steps.fingerprints,
             code=store_code(self.layout, self.plan),
         )
+        back = self.way_back(changed)
+        if back is not None:
+            build = build.model_copy(update={"first": back.first, "continued": back.generations})
         found = start(self.layout, build)
         hit("build_begun")
         return found
+
+    def way_back(self, changed: Mapping[str, str]) -> WayBack | None:
+        """The earlier generation that the file's code had written, if it is still there."""
+        last = last_decision(self.layout)
+        built = [name for name, change in changed.items() if change != RETIRED]
+        if last is None or not built:
+            return None
+        return find_way_back(
+            self.layout, self.plan, last.commit, self.steps_at({}).fingerprints, built
+        )
 
     def follow(self, build: Build) -> Iterator[Progress]:
         """Build every published batch that the build lacks."""
@@ -204,7 +219,7 @@ def _switched(last: Decision, built: Commit, build: Build) -> Commit:
     stood = dict(before.generations)
     for name, change in build.steps.items():
         known = name in before.fingerprints or name in stood
-        number = 0 if change == RETIRED else build.generation
+        number = 0 if change == RETIRED else build.number_of(name)
         earlier = before.stood(name) if known else []
         stood[name] = [*earlier, Stood(generation=number, since=batch)]
     return Commit(

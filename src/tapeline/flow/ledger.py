@@ -33,6 +33,7 @@ class LedgerPlace:
     home: Path
     pipeline: str
     build: Path | None = None
+    first: int = 1  # the first batch that these commits tell of
     any_code: bool = False  # of a change: the books were made by the code before it
 
     @property
@@ -52,7 +53,7 @@ class Ledger:
         now: datetime,
     ) -> None:
         self._pool = pool
-        self.commits = Commits(place.commits)
+        self.commits = Commits(place.commits, place.first)
         self._code = code
         if self.commits.last is not None:
             self._refuse_newer(self.commits.last)

@@ -71,7 +71,7 @@ class Rebuild:
         self._place = place
         self._layout = place.layout
         self._names = place.build.built
-        self._generations = dict.fromkeys(self._names, place.build.generation)
+        self._generations = {name: place.build.number_of(name) for name in self._names}
         self._steps_at = steps_at
         self._pool = pool
         self._clock = clock
@@ -81,7 +81,7 @@ class Rebuild:
         steps = self._steps({})
         code = replace(steps.code, described=place.build.code)
         folder = folder_of(self._layout, place.build.generation)
-        books = LedgerPlace(self._layout.home, place.plan.name, folder)
+        books = LedgerPlace(self._layout.home, place.plan.name, folder, place.build.first)
         self.ledger = Ledger(books, steps.schemas, code, pool, clock())
         sources = place.plan.pipeline.sources
         self._tapes = {name: StoredTape(self._layout, name) for name in sources}
@@ -89,6 +89,7 @@ class Rebuild:
         culprits = place.settings.flow.culprits_per_batch
         self._reader = InputReader(self._tapes, self._memories, culprits)
         self._earlier = self._built_before(steps)
+        self._continued = self._commit_before(place.build.first)
 
     @property
     def reached(self) -> int:
@@ -97,8 +98,9 @@ class Rebuild:
 
     @property
     def last(self) -> Commit:
+        """What the build says of itself, and of what it continues."""
         last = self.ledger.commits.last
-        return last.commit if last else Commit()
+        return last.commit if last else self._continued
 
     def follow(self, until: int) -> Iterator[Progress]:
         """Build all batches through this one."""
@@ -128,7 +130,7 @@ class Rebuild:
         return found
 
     def _commit_before(self, batch: int) -> Commit:
-        rows = read_commits(self._layout.commits, batch - 1, batch - 1)
+        rows = read_commits(self._layout.commits, batch - 1, batch - 1) if batch > 1 else []
         return next((row.commit for row in rows if row.decides), Commit())
 
     def _batch(
@@ -173,9 +175,13 @@ class Rebuild:
 
     def _marked(self, commit: Commit) -> Commit:
         """A row that says of which generation it tells."""
-        generation = self._place.build.generation
-        stood = {name: [Stood(generation=generation, since=0)] for name in self._names}
-        return commit.model_copy(update={"generation": generation, "generations": stood})
+        stood = {n: [Stood(generation=g, since=0)] for n, g in self._generations.items()}
+        told = {"generation": self._place.build.generation, "generations": stood}
+        own = {
+            field: {n: v for n, v in getattr(commit, field).items() if n in self._names}
+            for field in ("totals", "clocks")
+        }
+        return commit.model_copy(update={**told, **own})
 
     def _cut(self, steps: Steps, commit: Commit) -> TapeRanges:
         """The tape batches that a batch took, of the sources that are read again."""

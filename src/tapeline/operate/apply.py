@@ -18,7 +18,7 @@ from tapeline.flow.change import Change, Signed
 from tapeline.flow.rebuild import Progress
 from tapeline.operate import control
 from tapeline.plan import Plan
-from tapeline.plan.changes import StepChange
+from tapeline.plan.changes import RETIRED, StepChange
 from tapeline.settings import Settings
 from tapeline.spark.compile import compiler
 from tapeline.spark.session import build_session
@@ -65,13 +65,16 @@ def apply_change(
     signed: Signed,
     watcher: Watcher | None = None,
     session: SparkSession | None = None,
+    back: bool = False,
 ) -> Applied:
-    """Make the books those of the file's code."""
+    """Make the books those of the file's code; with `back`, only if an earlier generation was."""
     watcher = watcher or Watcher()
     with _changing(plan, settings, session) as (change, running):
         changes = estimated(change.layout, plan, change.changes)
         if not changes:
             return Applied()
+        if back:
+            _refuse_new_code(change, changes)
         watcher.agree(changes)
         build = _built(change, signed, watcher)
         return _switch(change, build, signed, (changes, running, watcher))
@@ -110,6 +113,18 @@ def _changing(
             yield change, running
     finally:
         release(lock)
+
+
+def _refuse_new_code(change: Change, changes: Sequence[StepChange]) -> None:
+    """A way back leads to code that the books have known."""
+    changed = {one.name: one.change for one in changes}
+    only_retired = all(one.change == RETIRED for one in changes)
+    if not only_retired and change.way_back(changed) is None:
+        raise OperationError(
+            f"the code in the file has not written an earlier generation of {', '.join(changed)}. "
+            "Put the earlier file back first, for example from version control, or apply this "
+            "code with 'tapeline apply'."
+        )
 
 
 def _built(change: Change, signed: Signed, watcher: Watcher) -> Build:

@@ -45,7 +45,8 @@ def audit(books: Books, full: bool = False) -> list[Check]:
         if since < last_switch(cut):
             built = rows_of_builds(look)
             for generation, of_build in built.items():
-                checks.append(_chain(of_build, 0, f"generation {generation}"))
+                before = of_build[0].batch - 1 if of_build else 0
+                checks.append(_chain(of_build, before, f"generation {generation}"))
             checks += check_builds(look, built)
             look.commits = with_builds(look, built)
             checks += check_earlier(look)
