@@ -413,6 +413,21 @@ def test_the_way_back_continues_the_earlier_tables() -> None:
         assert causes.count("code") == 2
 
 
+def test_the_way_back_in_books_that_were_restored() -> None:
+    """Restored books are in a later epoch: what is added to a table must not look older."""
+    with shop_with() as shop:
+        home = shop.trial.books.layout.home
+        (home / "restored.json").write_text('{"epoch": 2, "batch": 3, "backup_at": ""}')
+        shop.start(Code())
+        shop.feed([(8, 1)])
+        shop.apply(Code(rate=3))
+        shop.feed([(7, 1)])
+        shop.apply(Code())
+        expected = orders.expected([*SENT, (8, 1), (7, 1)], Code())
+        assert numbers(shop.trial.books, Code()) == expected
+        assert unbalanced(shop.trial.books, full=True) == []
+
+
 def test_generations_are_listed() -> None:
     with shop_with() as shop:
         shop.apply(Code(rate=3))

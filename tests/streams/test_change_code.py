@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import tarfile
+import time
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,7 @@ from tapeline.flow.change import Signed
 from tapeline.operate.apply import apply_change
 from tapeline.settings import Settings
 from tapeline.testing import Deployment, why
+from tests.support import command_line
 
 PIPELINE = """
 from pyspark.sql import DataFrame, functions as F
@@ -127,3 +132,62 @@ def test_old_books_say_that_they_do_not_know(tmp_path: Path) -> None:
     assert said.exit_code == 0, said.output
     rows = [row for row in json.loads(said.stdout) if row["kind"] in ("table", "summary")]
     assert {row["change"] for row in rows} == {"unknown"}
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_change_is_built_beside_a_running_pipeline_and_survives_a_kill(tmp_path: Path) -> None:
+    file, inbox = tmp_path / "pipeline.py", tmp_path / "inbox"
+    file.write_text(command_line.PIPELINE)
+    inbox.mkdir()
+    (inbox / "one.csv").write_text("id,shop,money\n1,north,10.50\n2,south,4.00\n3,north,1\n")
+    assert command_line.tapeline(tmp_path, "run", "--once").returncode == 0
+    running = subprocess.Popen(
+        [*command_line.COMMAND, "run"], cwd=tmp_path, env=command_line.ENVIRONMENT
+    )
+    try:
+        wait_for(lambda: runs(tmp_path))
+        file.write_text(command_line.PIPELINE.replace("money > 0", "money > 2"))
+        killed = subprocess.run(
+            [*command_line.COMMAND, "apply", "--yes"],
+            cwd=tmp_path,
+            env={**command_line.ENVIRONMENT, "TAPELINE_FAILPOINTS": "build_decided=1"},
+            check=False,
+        )
+        assert killed.returncode == -signal.SIGKILL
+        assert runs(tmp_path)  # the live one does not notice
+        (inbox / "two.csv").write_text("id,shop,money\n4,north,2.00\n5,south,6.00\n")
+        wait_for(lambda: batch(tmp_path) == 2)
+        done = command_line.tapeline(tmp_path, "apply", "--json")
+        assert done.returncode == 0, done.stderr
+        facts = json.loads(done.stdout)
+        assert (facts["generation"], facts["batch"], facts["stopped"]) == (2, 3, True)
+        assert running.wait(60) == 0
+    finally:
+        running.kill()
+    said = command_line.tapeline(tmp_path, "report", "by_shop", "--json")
+    money = {row["shop"]: Decimal(str(row["money"])) for row in json.loads(said.stdout)}
+    assert money == {"north": Decimal("10.50"), "south": Decimal("10.00")}
+    assert command_line.tapeline(tmp_path, "audit", "--full").returncode == 0
+    listed = command_line.tapeline(tmp_path, "generations", "--json")
+    assert [row["state"] for row in json.loads(listed.stdout)] == ["earlier", "standing"]
+
+
+def status(project: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(command_line.tapeline(project, "status", "--json").stdout)
+    return found
+
+
+def runs(project: Path) -> bool:
+    return bool(status(project).get("running"))
+
+
+def batch(project: Path) -> int:
+    return int(status(project).get("batch") or 0)
+
+
+def wait_for(happens: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 180
+    while not happens():
+        assert time.monotonic() < deadline
+        time.sleep(1)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from tapeline.books import Commits, Decision, StagedFile, TableWriter
 from tapeline.books.commit import Commit
+from tapeline.books.commits import restored_epoch
 from tapeline.books.meanings import Code, check_code
 from tapeline.books.row_hash import hash_of
 from tapeline.books.table_id import TableId
@@ -54,6 +55,8 @@ class Ledger:
     ) -> None:
         self._pool = pool
         self.commits = Commits(place.commits, place.first)
+        # What a build adds to a table comes after what the books added before, in their epoch.
+        self.commits.epoch = max(self.commits.epoch, restored_epoch(place.home))
         self._code = code
         if self.commits.last is not None:
             self._refuse_newer(self.commits.last)
