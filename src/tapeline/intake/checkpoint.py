@@ -7,10 +7,12 @@ is on the tape is known by its query and batch id. Any other checkpoint cuts bat
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from tapeline.books.pieces import DeliveryPart
 from tapeline.errors import OperationError
 from tapeline.store.files import (
     files_named,
@@ -20,6 +22,7 @@ from tapeline.store.files import (
     remove_folder,
     replace_json,
 )
+from tapeline.words import counted
 
 State = Literal["new", "ok", "lost", "behind", "foreign"]
 WORDS = {
@@ -43,15 +46,34 @@ class QueryPosition:
     batch: int
     number: int  # of the batch among all of the source, whatever the query's id
     dropped: int = 0  # by the watermark, as Spark counts it
-    instead_of: str | None = None  # the query whose checkpoint was lost, in the first batch after it
+    instead_of: str | None = (
+        None  # the query whose checkpoint was lost, in the first batch after it
+    )
 
     def text(self) -> str:
         facts = {name: value for name, value in asdict(self).items() if value is not None}
         return json.dumps(facts)
 
     @classmethod
-    def of(cls, text: str | None) -> QueryPosition | None:
-        return cls(**json.loads(text)) if text else None
+    def of(cls, text: str) -> QueryPosition:
+        return cls(**json.loads(text))
+
+
+def dropped_words(rows: int) -> str:
+    """What a watermark dropped."""
+    return (
+        f"the watermark dropped {counted(rows, 'row')} (Spark counts after partial aggregation: "
+        "several input rows may count as one)"
+    )
+
+
+def positions(parts: Iterable[DeliveryPart]) -> Iterator[QueryPosition]:
+    """The batches of a query that are on the tape, each once, in order."""
+    before = None
+    for part in parts:
+        if part.position is not None and part.position != before:
+            before = part.position
+            yield QueryPosition.of(part.position)
 
 
 @dataclass(frozen=True)
@@ -82,12 +104,15 @@ class Checkpoint:
         return "ok"
 
     def error(self, state: State, last: QueryPosition | None) -> OperationError:
-        words = WORDS[state].format(
-            source=self.source, folder=self.folder, batch=last.batch if last else 0
-        )
-        if state == "foreign":
-            return OperationError(f"{words}. Put the right one back, or remove it. {REMEDY}")
-        return OperationError(f"{words}. {REMEDY}")
+        words, remedy = self.words(state, last)
+        return OperationError(f"{words}. {remedy}")
+
+    def words(self, state: State, last: QueryPosition | None) -> tuple[str, str]:
+        """What is wrong with the checkpoint, and what to do."""
+        batch = last.batch if last else 0
+        words = WORDS[state].format(source=self.source, folder=self.folder, batch=batch)
+        put_back = "Put the right one back, or remove it. " if state == "foreign" else ""
+        return words, f"{put_back}{REMEDY}"
 
     def begin(self) -> None:
         """Make room for the checkpoint of a new query."""

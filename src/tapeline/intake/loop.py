@@ -95,8 +95,6 @@ class IntakeLoop:
             dropped = intake.dropped
             if dropped is not None:
                 self._status.dropped[name] = dropped
-            if intake.query is not None:
-                self._status.queries[name] = intake.query
         except Exception as error:
             self._status.problems[name] = f"intake: {in_words(error)}"
             # The other side and the disk may come back at any time. Other errors will not mend.
@@ -113,7 +111,13 @@ class IntakeLoop:
 
     def _take(self, name: str) -> int:
         """Pieces that came on the tape; none while the flow is at work on enough of them."""
-        return 0 if self._waits(name) else self._intakes[name].take()
+        if self._waits(name):
+            return 0
+        intake = self._intakes[name]
+        taken = intake.take()
+        if intake.query is not None:
+            self._status.queries[name] = intake.query
+        return taken
 
     def _waits(self, name: str) -> bool:
         """Whether the source waits for the flow, so that its files can share a piece.

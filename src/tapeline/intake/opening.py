@@ -105,7 +105,6 @@ class Opening:
         tape, queries = self._flow.tapes[name], self._queries
         intake = QueryIntake(query, tape, queries, checkpoint, self._limits, self._clock)
         intake.start_over = self._settings.intake.lost_checkpoint == "start_over"
-        intake.recover()
         return intake
 
     def own(self, name: str, source: Source) -> OwnIntake:

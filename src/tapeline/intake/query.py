@@ -17,13 +17,12 @@ import numpy as np
 from tapeline.books.pieces import DeliveryPart, PiecePart
 from tapeline.books.status import QueryStatus
 from tapeline.books.tape import Tape
-from tapeline.connect.query import AVAILABLE_NOW, ONCE, Query
+from tapeline.connect.query import Query
 from tapeline.connect.running_query import Queries, QueryBatch, QueryStart, RunningQuery
-from tapeline.errors import OperationError
 from tapeline.failpoints import hit
 from tapeline.formats.limits import IntakeLimits, too_long
 from tapeline.formats.lines import Lines
-from tapeline.intake.checkpoint import Checkpoint, QueryPosition
+from tapeline.intake.checkpoint import Checkpoint, QueryPosition, positions
 from tapeline.intake.query_rows import QueryRows
 from tapeline.intake.source_intake import SourceIntake
 
@@ -58,14 +57,12 @@ class QueryIntake(SourceIntake):
         self.start_over = False  # whether a lost checkpoint may be replaced by a new one
         self.rounds = 0
 
-    def recover(self) -> None:
+    def _recover(self) -> None:
         """Learn from the tape which batches it has."""
         self._last, self._dropped = None, 0
-        for part in self._tape.deliveries():
-            position = QueryPosition.of(part.position)
-            if position is not None and position != self._last:
-                self._last = position
-                self._dropped += position.dropped
+        for position in positions(self._tape.deliveries()):
+            self._last = position
+            self._dropped += position.dropped
         self._rows.recover(self._tape, self._last)
 
     def take(self) -> int:
@@ -94,15 +91,13 @@ class QueryIntake(SourceIntake):
 
     def _start(self) -> RunningQuery:
         self._tape.discard()
-        if self._tape.recover():
-            self.recover()
+        self._tape.recover()
+        self._recover()
         if not self._queries.replays(self._query):
             self._checkpoint.begin()
         else:
             self._find_checkpoint()
-        start = QueryStart(
-            self._tape.source, self._query, self._checkpoint.folder, self.to_the_end
-        )
+        start = QueryStart(self._tape.source, self._query, self._checkpoint.folder, self.to_the_end)
         running = self._queries.start(start)
         self._checkpoint.note(running.id)
         return running
@@ -124,9 +119,7 @@ class QueryIntake(SourceIntake):
         if last is not None and last.query == batch.query and batch.number <= last.batch:
             return
         number = last.number + 1 if last else 0
-        position = QueryPosition(
-            batch.query, batch.number, number, batch.dropped, self._instead_of
-        )
+        position = QueryPosition(batch.query, batch.number, number, batch.dropped, self._instead_of)
         hit("query_batch")
         first = self._tape.last_delivery + 1
         for delivery, lines in enumerate(self._rows.pieces(batch, number, self._limits), first):

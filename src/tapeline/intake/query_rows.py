@@ -42,9 +42,7 @@ class QueryRows:
             if not row.get(DELETES.name):
                 self._before.add(self._key_of(row))
 
-    def pieces(
-        self, batch: QueryBatch, number: int, limits: IntakeLimits
-    ) -> Iterator[list[bytes]]:
+    def pieces(self, batch: QueryBatch, number: int, limits: IntakeLimits) -> Iterator[list[bytes]]:
         """The records of a batch, as many at a time as one piece may hold."""
         some: list[bytes] = []
         size = 0

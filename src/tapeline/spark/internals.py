@@ -188,6 +188,16 @@ def refuse_mode(frame: DataFrame, mode: str) -> None:
     checker.checkForStreaming(_execution(frame).analyzed(), output)
 
 
+def node_names(frame: DataFrame) -> set[str]:
+    """The kinds of operators in the analysed plan of a DataFrame."""
+    left, found = [analysed_plan(frame)], set()
+    while left:
+        node = left.pop()
+        found.add(node.nodeName())
+        left += each(node.children())
+    return found
+
+
 def read_formats(frame: DataFrame) -> set[str]:
     """The names of the formats that a streaming DataFrame reads, as far as Spark knows them."""
     leaves: list[Any] = each(_execution(frame).analyzed().collectLeaves())

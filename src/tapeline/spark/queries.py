@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +17,11 @@ from tapeline.errors import OperationError
 from tapeline.plan import Plan, resolve
 from tapeline.spark.failures import words_of
 from tapeline.spark.internals import dropped_rows, read_formats
-from tapeline.spark.query_checks import checked, frame_of, schema_of
+from tapeline.spark.query_checks import frame_of, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-# What a session of the flow does without, and a query with state needs: sessions and windows close
-# on a batch without data.
-OF_QUERIES = {"spark.sql.streaming.noDataMicroBatches.enabled": "true"}
 # What Spark's readers do not read again after a restart.
 NOT_REPLAYED = {"socket"}
 WAKE_SECONDS = 0.2
@@ -40,23 +36,13 @@ def needs_of(plan: Plan) -> list[Need]:
 def with_query_schemas(session: SparkSession, plan: Plan) -> Plan:
     """A plan that knows the columns of its queries. Refuses a query that Spark would refuse."""
     known = {
-        name: replace(source, connector=source.connector.with_schema(
-            schema_of(checked(own_session(session, source.connector), source), source)
-        ))
+        name: replace(source, connector=source.connector.with_schema(schema_of(session, source)))
         for name, source in plan.pipeline.sources.items()
         if isinstance(source.connector, Query) and source.connector.schema is None
-    }  # fmt: skip
+    }
     if not known:
         return plan
     return resolve(replace(plan.pipeline, sources={**plan.pipeline.sources, **known}))
-
-
-def own_session(session: SparkSession, query: Query) -> SparkSession:
-    """A session with the query's own settings; it shares Spark with the flow."""
-    own = session.newSession()
-    for key, value in {**OF_QUERIES, **query.settings}.items():
-        own.conf.set(key, value)
-    return own
 
 
 class SparkQueries:
@@ -67,11 +53,11 @@ class SparkQueries:
         self._replayed: dict[int, bool] = {}
 
     def start(self, what: QueryStart) -> SparkQuery:
-        return SparkQuery(own_session(self._session, what.query), what)
+        return SparkQuery(self._session, what)
 
     def replays(self, query: Query) -> bool:
         if id(query) not in self._replayed:
-            frame = frame_of(own_session(self._session, query), query)
+            frame = frame_of(self._session, query)
             self._replayed[id(query)] = not (read_formats(frame) & NOT_REPLAYED)
         return self._replayed[id(query)]
 
@@ -84,6 +70,7 @@ class SparkQuery:
         self._changed = threading.Condition()
         self._offered: QueryBatch | None = None
         self._stopping = False
+        self._error: Exception | None = None  # of the batch at work
         self._query: StreamingQuery | None = None
         writer = (
             frame_of(session, what.query)
@@ -109,7 +96,7 @@ class SparkQuery:
                 self._changed.wait(left)
             if self._offered is not None:
                 return self._offered
-        error = self._started.exception()
+        error = self._error or self._started.exception()
         if error is not None:
             raise self._failed(error) from error
         return None
@@ -136,7 +123,11 @@ class SparkQuery:
 
     def _offer(self, frame: DataFrame, number: int) -> None:
         """Called by Spark with each batch. When it returns, Spark commits the batch."""
-        rows: pa.Table = frame.toArrow()
+        try:
+            rows: pa.Table = frame.toArrow()
+        except Exception as error:
+            self._error = error
+            raise
         with self._changed:
             self._wait(lambda: self._query is not None)
             dropped = dropped_rows(self._started)

@@ -9,34 +9,49 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructType
 
-from tapeline.connect.query import Query
+from tapeline.connect.query import ROCKSDB, Query
 from tapeline.declare import DeclaredSource
 from tapeline.declare.schema import SIMPLE
-from tapeline.errors import DeclarationError
+from tapeline.errors import DeclarationError, TapelineError
+from tapeline.extras import require
 from tapeline.spark.failures import words_of
-from tapeline.spark.internals import refuse_mode
+from tapeline.spark.internals import node_names, refuse_mode
 
+# What a session of the flow does without and a query with state needs: sessions and windows close
+# on a batch without data.
+OF_QUERIES = {"spark.sql.streaming.noDataMicroBatches.enabled": "true"}
+STATE_IN_PYTHON = {"TransformWithStateInPySpark", "TransformWithStateInPandas"}
 # By what Spark says: what to do.
-REMEDIES = (
-    (r"aggregations without watermark",
-     "Add .withWatermark('<time column>', '10 minutes') before the aggregation and group by a window "
-     "of that column, or use mode='update' or mode='complete'."),
-    (r"no streaming aggregations",
-     "A complete result needs an aggregation, such as groupBy(...).count(). Use mode='append'."),
-    (r"[Jj]oin",
-     "Use mode='append'. An outer join of two streams needs a watermark on both sides and a bound "
-     "between their times in the condition."),
-    (r"Failed to find the data source: kafka|kafka.*not.*found",
-     "Write Query(..., needs=['kafka'])."),
-    (r"avro", "Write Query(..., needs=['avro'])."),
-    (r"[Ss]ort", "Sort a complete result only, or leave the sort to whoever reads the table."),
-    (r"protobuf", "Run: pip install 'tapeline[state]'"),
-)  # fmt: skip
+WATERMARK = (
+    "Add .withWatermark('<time column>', '10 minutes') before it and group by a window of that "
+    "column, or use mode='update' or mode='complete'."
+)
+JOIN = (
+    "Use mode='append'. An outer or semi join of two streams also needs a watermark on both sides "
+    "and a bound between their times in its condition."
+)
+REMEDIES = {
+    r"aggregations without watermark": WATERMARK,
+    r"no streaming aggregations": "A complete result needs an aggregation. Use mode='append'.",
+    r"session window": "Use mode='append' with a watermark, or mode='complete'.",
+    r"Limits": "Use mode='append'.",
+    r"Distinct aggregations": "Count distinct values in a step that reads this source.",
+    r"global watermark": "Use mode='append', or one of the two in a step that reads this source.",
+    r"static": "Put the stream on the side that is kept, or use an inner join.",
+    r"[Jj]oin": JOIN,
+    r"dropDuplicatesWithinWatermark": "Add .withWatermark('<time column>', '10 minutes') before it.",
+    r"data source: kafka": "Write Query(..., needs=['kafka']).",
+    r"data source: avro": "Write Query(..., needs=['avro']).",
+    r"[Ss]ort": "Only a complete result can be sorted. Leave the order to whoever reads the table.",
+}
 
 
 def frame_of(session: SparkSession, query: Query) -> DataFrame:
-    """The streaming DataFrame that a query's function returns."""
-    frame = query.function(session)
+    """The streaming DataFrame of a query, on a session of its own that shares Spark."""
+    own = session.newSession()
+    for key, value in {**OF_QUERIES, **query.settings}.items():
+        own.conf.set(key, value)
+    frame = query.function(own)
     if not isinstance(frame, DataFrame):
         raise DeclarationError(
             f"{query.what} returns {type(frame).__name__}. Return a streaming DataFrame."
@@ -46,44 +61,46 @@ def frame_of(session: SparkSession, query: Query) -> DataFrame:
             f"{query.what} returns a DataFrame that is not streaming. Read its input by "
             "session.readStream, or declare it as a reference."
         )
+    if node_names(frame) & STATE_IN_PYTHON:
+        require("state", f"transformWithState in {query.what}")
+        for key, value in ROCKSDB.items():  # Spark runs it with no other store
+            own.conf.set(key, query.settings.get(key, value))
     return frame
 
 
-def checked(session: SparkSession, source: DeclaredSource) -> DataFrame:
-    """The DataFrame of a source's query. What Spark refuses is refused here, with a remedy."""
+def schema_of(session: SparkSession, source: DeclaredSource) -> str:
+    """The columns of a query as the schema of a source. What Spark refuses is refused here."""
     query: Query = source.connector
     try:
         frame = frame_of(session, query)
         refuse_mode(frame, query.mode)
-    except DeclarationError as error:
-        raise DeclarationError(f"{source.where}: {error}") from None
+        return ", ".join(
+            f"`{field.name}` {_type(query, field.name, field.dataType)}" for field in frame.schema
+        )
+    except TapelineError as error:
+        raise type(error)(f"{source.where}: {error}") from None
     except Exception as error:
         kind = "" if isinstance(error, AnalysisException) else f"{type(error).__name__}: "
-        words = words_of(error)
+        words = re.split(r"; ?[~'+:A-Z]", words_of(error))[0].rstrip(".;")
         raise DeclarationError(
-            f"{source.where}: {query.what} in {query.mode} mode: {kind}{words} {_remedy(words)}"
+            f"{source.where}: {query.what} in {query.mode} mode: {kind}{words}. {_remedy(words)}"
         ) from error
-    return frame
 
 
 def _remedy(words: str) -> str:
-    found = [remedy for pattern, remedy in REMEDIES if re.search(pattern, words)]
-    return found[0] if found else "Change the query, or its mode; docs/spark.md has the matrix."
+    found = [remedy for pattern, remedy in REMEDIES.items() if re.search(pattern, words)]
+    return found[0] if found else "Change the query, or its mode: docs/spark.md has the matrix."
 
 
-def schema_of(frame: DataFrame, source: DeclaredSource) -> str:
-    """The columns of a query as the schema of a source, whatever Spark's plan looks like."""
-    return ", ".join(
-        f"`{field.name}` {_type(source, field.name, field.dataType)}" for field in frame.schema
-    )
-
-
-def _type(source: DeclaredSource, name: str, kind: DataType) -> str:
+def _type(query: Query, name: str, kind: DataType) -> str:
     for inner in _inside(kind):
-        if isinstance(inner, MapType) and not isinstance(inner.keyType, StringType):
-            raise _refused(source, name, inner, "Make its keys strings")
-        if not _can_be_kept(inner):
-            raise _refused(source, name, inner, "Cast it to another type, such as timestamp")
+        maps = isinstance(inner, MapType) and not isinstance(inner.keyType, StringType)
+        if maps or not _can_be_kept(inner):
+            remedy = "Make its keys strings" if maps else "Cast it to timestamp, to string"
+            raise DeclarationError(
+                f"{query.what} has the column '{name}' of type {inner.simpleString()}, which the "
+                f"tape cannot keep exactly. {remedy} or leave it out."
+            )
     return kind.simpleString()
 
 
@@ -102,11 +119,3 @@ def _inside(kind: DataType) -> list[DataType]:
     elif isinstance(kind, MapType):
         parts = [kind.keyType, kind.valueType]
     return [kind, *(inner for part in parts for inner in _inside(part))]
-
-
-def _refused(source: DeclaredSource, name: str, kind: DataType, remedy: str) -> DeclarationError:
-    return DeclarationError(
-        f"{source.where}: {source.connector.what} has the column '{name}' of type "
-        f"{kind.simpleString()}, which the tape cannot keep exactly. {remedy} or string in the "
-        "query."
-    )
