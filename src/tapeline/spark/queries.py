@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -20,7 +20,7 @@ from tapeline.spark.internals import dropped_rows, read_formats
 from tapeline.spark.query_checks import frame_of, schema_of
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 # What Spark's readers do not read again after a restart.
 NOT_REPLAYED = {"socket"}
@@ -30,7 +30,8 @@ WAKE_SECONDS = 0.2
 def needs_of(plan: Plan) -> list[Need]:
     """The connectors of Spark's own that the queries of a plan name."""
     connectors = (source.connector for source in plan.pipeline.sources.values())
-    return sorted({need for one in connectors if isinstance(one, Query) for need in one.needs})
+    queries = [one for one in connectors if isinstance(one, Query)]
+    return [need for need in get_args(Need) if any(need in one.needs for one in queries)]
 
 
 def with_query_schemas(session: SparkSession, plan: Plan) -> Plan:

@@ -39,7 +39,7 @@ REMEDIES = {
     r"global watermark": "Use mode='append', or one of the two in a step that reads this source.",
     r"static": "Put the stream on the side that is kept, or use an inner join.",
     r"[Jj]oin": JOIN,
-    r"dropDuplicatesWithinWatermark": "Add .withWatermark('<time column>', '10 minutes') before it.",
+    r"WithinWatermark": "Add .withWatermark('<time column>', '10 minutes') before it.",
     r"data source: kafka": "Write Query(..., needs=['kafka']).",
     r"data source: avro": "Write Query(..., needs=['avro']).",
     r"[Ss]ort": "Only a complete result can be sorted. Leave the order to whoever reads the table.",
