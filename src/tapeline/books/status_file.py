@@ -141,7 +141,7 @@ class StatusFile:
             },
             drop_files=files,
             drop_bytes=size,
-            query=self.queries.get(name),
+            **({"query": self.queries[name]} if name in self.queries else {}),
             problem=self.problems.get(name),
         )
 
