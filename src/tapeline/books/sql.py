@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tapeline.books.reader import Answer, Books, ReadPoint
 from tapeline.errors import OperationError, QuestionError
-from tapeline.sql import WrongSqlError, names_read
+from tapeline.sql.duckdb import WrongSqlError, names_read
 from tapeline.store.duckdb import (
     MEMORY_LIMIT,
     Connection,

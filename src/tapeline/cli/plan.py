@@ -79,7 +79,10 @@ def plan(
         table.add_row(*map(readable, row))
     out.print(table)
     for step in found.tables if not check else ():
-        if makes_key(found.pipeline, step):
+        unknown = step.stream in found.pipeline.sources and not (
+            found.pipeline.sources[step.stream].connector.fields
+        )
+        if makes_key(found.pipeline, step) and not unknown:
             keys = readable(", ".join(step.key))
             out.print(f"Step {step.name} computes its key ({keys}). Use --check to verify it.")
     agreed = " Spark accepts every step." if check else ""
@@ -104,9 +107,11 @@ def _checked(found: Plan, settings: Settings) -> list[StepChange] | None:
     from tapeline.operate.apply import now
     from tapeline.plan.views import refuse_wrong_views
     from tapeline.spark.compile import compiler
+    from tapeline.spark.queries import needs_of
     from tapeline.spark.session import build_session
 
-    with Change(compiler(build_session(settings), found, settings), found, settings, now) as change:
+    session = build_session(settings, connectors=needs_of(found))
+    with Change(compiler(session, found, settings), found, settings, now) as change:
         steps = change.steps_at({})
         steps.refuse_cuts()
         facts = {n: rows.schema for n, rows in rows_by_name(found, settings.project).items()}

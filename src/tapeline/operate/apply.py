@@ -21,6 +21,7 @@ from tapeline.plan import Plan
 from tapeline.plan.changes import RETIRED, StepChange
 from tapeline.settings import Settings
 from tapeline.spark.compile import compiler
+from tapeline.spark.queries import needs_of
 from tapeline.spark.session import build_session
 from tapeline.store.disk import hold, release
 from tapeline.store.files import is_there
@@ -108,7 +109,7 @@ def _changing(
     refuse_no_books(layout)
     lock = hold(layout.home / ".lock.build", "a change of these books")
     try:
-        running = session or build_session(settings, plan.name)
+        running = session or build_session(settings, plan.name, needs_of(plan))
         with Change(compiler(running, plan, settings), plan, settings, now) as change:
             yield change, running
     finally:

@@ -21,6 +21,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tapeline.declare import Step
+from tapeline.declare.select import Select
 from tapeline.plan.graph import Plan
 
 Facts = dict[str, Any]
@@ -46,8 +47,8 @@ def _step(plan: Plan, step: Step, kind: str) -> Facts:
     }
     facts: Facts = {"kind": kind, "reads": [one.name for one in step.inputs], "options": options}
     source = plan.pipeline.sources.get(step.stream)
-    if source is not None:
-        facts["input"] = _plain(getattr(source.connector.records, "meaning", {}))
+    if source is not None and source.connector.fields:  # a query's are not known without Spark
+        facts["input"] = _plain(source.connector.records.meaning)
     return facts | {"source": source_of(step.function), "uses": _used(step.function)}
 
 
@@ -63,7 +64,9 @@ def _plain(value: Any) -> Any:
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """A function's source without decorators, docstring, annotations and comments."""
+    """A function's source without decorators, docstring, annotations and comments; or a SELECT."""
+    if isinstance(function, Select):
+        return dedent(function.sql).strip()
     try:
         tree = ast.parse(dedent(inspect.getsource(function))).body[0]
     except (OSError, TypeError, SyntaxError):
