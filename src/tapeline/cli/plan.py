@@ -31,6 +31,7 @@ from tapeline.terminal import styled
 from tapeline.words import counted
 
 if TYPE_CHECKING:
+    from tapeline.books.layout import Layout
     from tapeline.plan import Plan
     from tapeline.plan.changes import StepChange
     from tapeline.settings import Settings
@@ -93,6 +94,18 @@ def plan(
             out.print("Apply it with 'tapeline apply'.")
         elif changes:
             out.print("Use --check to be certain, then 'tapeline apply'.")
+        _print_build(Layout(settings.home(found.name)))
+
+
+def _print_build(layout: Layout) -> None:
+    """Name a change that was begun and not finished."""
+    from tapeline.books.builds import unfinished
+
+    going = unfinished(layout)
+    if going is not None:
+        begun = f"{going.who}, {going.at}"
+        out.print(readable(f"Generation {going.generation} is not published yet ({begun})."))
+        out.print("'tapeline apply' continues it, 'tapeline apply --abandon' removes it.")
 
 
 def _checked(found: Plan, settings: Settings) -> list[StepChange] | None:
