@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tapeline.declare.format import Format
 from tapeline.errors import OperationError
+from tapeline.formats.encodings import UTF8
 from tapeline.formats.json import Json
 from tapeline.formats.limits import IntakeLimits, UnreadableFileError
 from tapeline.formats.text import Text
@@ -37,39 +40,68 @@ class Sample:
     rows: Sequence[Mapping[str, Any]]
     records: Sequence[bytes]
     header: bytes | None = None
-    said: str = ""
+    options: tuple[str, ...] = ()  # of the format, as Python
     around: tuple[bytes, bytes] | None = None  # what is before and after the list of a document
+    encoding: str = UTF8
+    name: str = "sample"  # of the file, or of the one in an archive
 
     @property
     def declared(self) -> str:
-        return self.said or f'"{self.format}"'
+        """The format as a pipeline declares it, in Python."""
+        own = [] if self.encoding == UTF8 else [f'encoding="{self.encoding}"']
+        listed = ", ".join([*self.options, *own])
+        return f"{self.format.title()}({listed})" if listed else f'"{self.format}"'
 
     def content(self, most: int) -> bytes:
         """A file of the same kind with the first records, each on a line of its own."""
         some = list(self.records[:most])
+        whole = b"\n".join([*([self.header] if self.header is not None else []), *some, b""])
         if self.around:
-            return b"\n".join([self.around[0], b",\n".join(some), self.around[1], b""])
-        return b"\n".join([*([self.header] if self.header is not None else []), *some, b""])
+            whole = b"\n".join([self.around[0], b",\n".join(some), self.around[1], b""])
+        return whole if self.encoding == UTF8 else whole.decode("utf-8", "replace").encode(
+            self.encoding, "replace")  # fmt: skip
 
 
 def read_sample(path: Path) -> Sample:
     """What a file of JSON or CSV contains, plain, compressed or the first one in an archive."""
-    lines = _read(path, Text())
+    encoding = _encoding(path)
+    lines, member = _read(path, Text(encoding))
     if not lines:
         raise OperationError(f"{path} contains no records.")
+    name = PurePosixPath(member or path.name).name.partition(".")[0] or "sample"
+    return replace(_sample(path, lines, encoding), encoding=encoding, name=name)
+
+
+def _sample(path: Path, lines: list[bytes], encoding: str) -> Sample:
     first = lines[0].lstrip()
     if first.startswith(b"{") and isinstance(_json(first), dict):
         rows = [_object(line, number) for number, line in enumerate(lines, start=1)]
         return Sample("json", rows, lines)
     if first.startswith((b"{", b"[")):
-        return _document(path)
+        return _document(path, encoding)
     if b"\0" in first:
-        raise OperationError(f"{path} is not text. A sample is JSON or CSV, in UTF-8.")
+        raise OperationError(f"{path} is not text. A sample is JSON or CSV.")
     return _csv(path, lines)
 
 
-def _read(path: Path, said: Format) -> list[bytes]:
-    """The first records of a file, or of the first file in an archive."""
+def _encoding(path: Path) -> str:
+    """How the text is written, as far as its bytes tell."""
+    lines, _ = _read(path, Text("latin-1"))  # every byte is a character there
+    raw = b"\n".join(lines).decode("utf-8").encode("latin-1")
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    with path.open("rb") as file:
+        head = file.read(SAMPLE_BYTES)
+    old_mac = ["mac_roman"] if b"\r" in head and b"\n" not in head else []
+    for encoding in (UTF8, *old_mac, "cp1252"):
+        with suppress(UnicodeDecodeError):
+            raw.decode(encoding)
+            return encoding
+    return "latin-1"
+
+
+def _read(path: Path, said: Format) -> tuple[list[bytes], str | None]:
+    """The first records of a file, or of the first file in an archive, and that one's name."""
     # Only here: commands that make no project do not need it.
     from tapeline.intake.delivery_reader import DeliveryReader, FileRules
 
@@ -92,7 +124,7 @@ def _read(path: Path, said: Format) -> list[bytes]:
         raise OperationError(f"{path} cannot be read: {error}.") from None
     finally:
         os.close(handle)
-    return found[:SAMPLE_RECORDS]
+    return found[:SAMPLE_RECORDS], member
 
 
 def _json(text: bytes) -> Any:
@@ -109,14 +141,15 @@ def _object(line: bytes, number: int) -> Mapping[str, Any]:
     return found
 
 
-def _document(path: Path) -> Sample:
+def _document(path: Path, encoding: str) -> Sample:
     """A list of records, an object with such a list inside, or one object."""
-    whole = _json(b"\n".join(_read(path, Text())))
+    whole = _json(b"\n".join(_read(path, Text(encoding))[0]))
     lists = list(_lists(whole)) if isinstance(whole, dict) else []
     names = max(lists, key=lambda one: one[0])[1] if lists else ()
-    said = Json(records=".".join(names)) if names else Json(document=True)
+    path_to = ".".join(names) or None
+    said = Json(document=not names, records=path_to, encoding=encoding)
     # Spaces between values may be line ends, texts cannot: each record gets a line of its own.
-    records = [b" ".join(one.splitlines()) for one in _read(path, said)]
+    records = [b" ".join(one.splitlines()) for one in _read(path, said)[0]]
     rows = list(map(_json, records))
     around = (
         b"".join(b"{%s:" % json.dumps(name).encode() for name in names) + b"[",
@@ -125,10 +158,10 @@ def _document(path: Path) -> Sample:
     option = f'records="{".".join(names)}"' if names else "document=True"
     if rows and all(isinstance(row, list) for row in rows):
         named = [{f"column_{n}": one for n, one in enumerate(row, start=1)} for row in rows]
-        return Sample("json", named, records, None, f"Json({option}, positional=True)", around)
+        return Sample("json", named, records, None, (option, "positional=True"), around)
     if not rows or not all(isinstance(row, dict) for row in rows):
         raise OperationError(f"{path} has no JSON objects or lists of values as records.")
-    return Sample("json", rows, records, None, f"Json({option})", around)
+    return Sample("json", rows, records, None, (option,), around)
 
 
 def _lists(value: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -163,9 +196,8 @@ def _csv(path: Path, lines: list[bytes]) -> Sample:
     rows = [dict(zip(names, row, strict=False)) for row in table[headed:]]
     if not rows:
         raise OperationError(f"{path} has a header but no records.")
-    found = Sample("csv", rows, lines[headed:], lines[0] if headed else None)
-    listed = ", ".join(f"{name}={options[name]}" for name in sorted(options))
-    return replace(found, said=f"Csv({listed})") if options else found
+    listed = tuple(f"{name}={options[name]}" for name in sorted(options))
+    return Sample("csv", rows, lines[headed:], lines[0] if headed else None, listed)
 
 
 def _separator(lines: Sequence[bytes]) -> str:
