@@ -161,6 +161,14 @@ def jvm_runs() -> bool:
     return SparkContext._gateway is not None
 
 
+def end_jvm() -> None:
+    """End the JVM and wait for it: it may have something to write."""
+    gateway: Any = SparkContext._gateway
+    process = gateway.proc
+    process.stdin.close()
+    process.wait()
+
+
 def class_path(session: SparkSession) -> str:
     """The class path that the JVM was started with."""
     return str(_jvm(session).java.lang.System.getProperty("java.class.path"))

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from tapeline.books.averages import COUNT, SUM
+from tapeline.books.measures import COUNT, RESERVED, SUM
 from tapeline.declare import Summary
 from tapeline.declare.windows import PARTS, parts_of
 from tapeline.errors import DeclarationError, did_you_mean
@@ -127,10 +127,11 @@ def _measure(
             f"{summary.where}: {summary.name}(): '{name}' is {aggregate.sql()} of type "
             f"{kind_of.simpleString()}, which is not additive. {ADVICE}"
         )
-    if name.endswith((SUM, COUNT)):
+    if name.endswith(RESERVED):
+        endings = " or ".join(f"'{ending}'" for ending in RESERVED)
         raise DeclarationError(
-            f"{summary.where}: {summary.name}(): '{name}' ends in '{SUM}' or '{COUNT}', as the "
-            "parts of an average do. Rename it."
+            f"{summary.where}: {summary.name}(): '{name}' ends in {endings}, as the parts of an "
+            "average do. Rename it."
         )
     if kind != "Count" and function.child().dataType().typeName() in ("double", "float"):
         raise DeclarationError(_uncast(name, aggregate, summary))
