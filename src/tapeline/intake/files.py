@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 
 from tapeline.books.tape import Tape, TapeBatch
 from tapeline.errors import OperationError
@@ -142,12 +141,7 @@ class FileIntake(SourceIntake):
     def __enter__(self) -> FileIntake:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextmanager
