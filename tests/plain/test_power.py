@@ -30,7 +30,8 @@ from tapeline.books.layout import Layout
 from tapeline.books.meanings import Code
 from tapeline.books.pieces import DeliveryPart, PiecePart
 from tapeline.books.table_id import TableId
-from tapeline.books.tape import BatchLimits, Tape
+from tapeline.books.tape import Tape
+from tapeline.books.tape_batches import BatchLimits
 from tapeline.errors import OperationError
 from tapeline.flow.ledger import Ledger
 from tapeline.formats.lines import Lines

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from tapeline.books.tape import Tape, TapeBatch
+from tapeline.books.tape import Tape
+from tapeline.books.tape_batches import TapeBatch
 from tapeline.errors import OperationError
 from tapeline.formats.limits import IntakeLimits, UnreadableFileError
 from tapeline.intake.appended import still_begins_with, tail

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 
 from tapeline.books.status_file import PartitionLag, StatusFile
-from tapeline.books.tape import TapeBatch
+from tapeline.books.tape_batches import TapeBatch
 from tapeline.errors import OperationError, RefusedError, TapelineError, in_words
 from tapeline.flow.flow import Flow
 from tapeline.intake.opening import Opening
