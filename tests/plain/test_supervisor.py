@@ -156,7 +156,7 @@ def test_an_address_that_is_none_is_refused() -> None:
 
 def test_a_status_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     flow = SimpleNamespace(
-        plan=SimpleNamespace(name="p"), tapes={}, backlog=SimpleNamespace(position={}),
+        plan=SimpleNamespace(name="p"), tapes={}, backlog=SimpleNamespace(position={}, largest=0),
         acts_waiting=0, published_batch=1, published_at=None, room=SimpleNamespace(records=1),
     )  # fmt: skip
     status = StatusFile(tmp_path / "gone" / "status.json", NOW)
