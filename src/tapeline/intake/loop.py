@@ -1,4 +1,4 @@
-"""The intakes of a running pipeline. They wait while the flow is too far behind."""
+"""The intakes of a running pipeline. They wait while the flow lags too far."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class IntakeLoop:
         return any(held)
 
     def lag(self, now: datetime) -> Mapping[str, Mapping[str, PartitionLag]]:
-        """How far the books are behind their sources, by source and partition."""
+        """The lag of the books, by source and partition."""
         found = {
             name: intake.partitions(self._flow.backlog.booked(name), now)
             for name, intake in self._intakes.items()
