@@ -94,8 +94,8 @@ class Tape:
             return []
         with self._alone:
             before = self.last_batch
-            self._batches.reopen()
-            self.book.reopen()
+            self._batches.recover()
+            self.book.recover()
             self._recovery.ensure()
         finished = self.since(before)
         for batch in finished:
