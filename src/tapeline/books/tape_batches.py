@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tapeline.books.layout import Layout
 from tapeline.books.pieces import DeliveryPart, PieceFacts
 from tapeline.books.schemas import TAPE_BATCHES
 from tapeline.store.duckdb import rows_of
@@ -92,6 +93,12 @@ def read_rows(folder: Path, since: int) -> list[TapeRow]:
     """The rows of a table from a batch on, in order."""
     found = (TapeRow(**row) for row in rows_of(folder, COLUMNS, since))
     return sorted(found, key=lambda row: row.batch)
+
+
+def deliveries_of(layout: Layout, source: str) -> list[DeliveryPart]:
+    """What the tape of a source holds of which delivery, for readers that do not write it."""
+    rows = read_rows(layout.tape_batches(source), 0)
+    return [part for row in rows for part in row.decided.deliveries]
 
 
 def divided(
