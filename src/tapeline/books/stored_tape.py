@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tapeline.books.layout import Layout
 from tapeline.books.schemas import FILE_LEAF, MESSAGE_LEAF, TAPE_LEAF
-from tapeline.books.tape import TapeBatch, tape_batches
+from tapeline.books.tape_batches import TapeBatch, read_rows
 from tapeline.store.duckdb import Connection, connect, register_tape
 
 
@@ -21,7 +21,8 @@ class StoredTape:
 
     def batches(self, first: int, last: int) -> list[TapeBatch]:
         """The batches between two numbers, both included."""
-        return tape_batches(self._layout, self._source, first, last)
+        rows = read_rows(self._layout.tape_batches(self._source), first, last)
+        return [row.decided for row in rows]
 
     def read(self, batches: Iterable[TapeBatch]) -> pa.Table:
         """The records of some batches, in tape order."""

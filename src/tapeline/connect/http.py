@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from tapeline.connect.http_body import ACCEPTED, EncodedError, TooLongError, parts_of
-from tapeline.connect.json_page import Answer, cut
+from tapeline.connect.json_page import JsonPage, cut
 from tapeline.connect.pulling import LaterError, Position, PulledPage
 from tapeline.errors import DeclarationError, OperationError
 from tapeline.extras import require
@@ -114,7 +114,7 @@ class HttpReader:
     def close(self) -> None:
         self._client.close()
 
-    def _refuse_nameless_end(self, answer: Answer) -> None:
+    def _refuse_nameless_end(self, answer: JsonPage) -> None:
         """A page that is full and names no cursor: most likely the cursor has another name."""
         if not answer.names_cursor and len(answer.lines) >= self._pull.records_per_page:
             raise OperationError(
@@ -124,7 +124,7 @@ class HttpReader:
                 )
             )
 
-    def _answer(self, cursor: str | None) -> Answer:
+    def _answer(self, cursor: str | None) -> JsonPage:
         content = self._content(cursor)
         try:
             return cut(content, self._pull.records, self._pull.next_cursor)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tapeline.books.operator import DISMISS, REDRIVE, Act
 from tapeline.books.position import WHOLE, Position, position_of
-from tapeline.books.tape import TapeBatch
+from tapeline.books.tape_batches import TapeBatch
 from tapeline.flow.backlog import TapeRanges
 from tapeline.flow.culprits import make
 from tapeline.flow.step_input import StepInput, StepOutput, kept_records, tape_records, with_acts
