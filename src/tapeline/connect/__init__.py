@@ -6,5 +6,18 @@ from tapeline.connect.kafka import Kafka
 from tapeline.connect.local import Console, Foreach, Memory
 from tapeline.connect.own import Own
 from tapeline.connect.postgres import PostgresPull
+from tapeline.connect.references import DeltaReference, HttpReference, PostgresReference
 
-__all__ = ["Console", "Files", "Foreach", "HttpPull", "Kafka", "Memory", "Own", "PostgresPull"]
+__all__ = [
+    "Console",
+    "DeltaReference",
+    "Files",
+    "Foreach",
+    "HttpPull",
+    "HttpReference",
+    "Kafka",
+    "Memory",
+    "Own",
+    "PostgresPull",
+    "PostgresReference",
+]
