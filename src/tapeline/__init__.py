@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Own,
         PostgresPull,
         PostgresReference,
+        Query,
     )
     from tapeline.declare import (
         Alerts,
@@ -72,6 +73,7 @@ __all__ = [
     "Polled",
     "PostgresPull",
     "PostgresReference",
+    "Query",
     "RecordFile",
     "Records",
     "Rows",

@@ -247,10 +247,9 @@ def test_a_slow_system_holds_up_nobody_and_is_swapped_in_later(
 
 
 @pytest.fixture(scope="module")
-def database(postgres: Postgres, request: pytest.FixtureRequest) -> Any:
+def database(postgres: Postgres) -> Iterator[Any]:
     name = postgres.new_database()
     connection = postgres.connect(name)
-    request.addfinalizer(connection.close)
     connection.execute("create schema office")
     columns = "city text, tax numeric(6,4), since timestamptz, open bool, n int"
     connection.execute(f"create table office.cities ({columns})")
@@ -258,7 +257,8 @@ def database(postgres: Postgres, request: pytest.FixtureRequest) -> Any:
         "insert into office.cities values ('Ulm', 0.19, '2026-01-01 00:00+00', true, 7),"
         " ('Bern', null, null, false, null)"
     )
-    return connection, f"{postgres.address} dbname={name}"
+    yield connection, f"{postgres.address} dbname={name}"
+    connection.close()
 
 
 def test_a_postgres_table_keeps_its_types(

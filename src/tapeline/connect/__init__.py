@@ -6,6 +6,7 @@ from tapeline.connect.kafka import Kafka
 from tapeline.connect.local import Console, Foreach, Memory
 from tapeline.connect.own import Own
 from tapeline.connect.postgres import PostgresPull
+from tapeline.connect.query import Query
 from tapeline.connect.references import DeltaReference, HttpReference, PostgresReference
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "Own",
     "PostgresPull",
     "PostgresReference",
+    "Query",
 ]
