@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Protocol
 
 from tapeline.connect.http_body import ACCEPTED, EncodedError, TooLongError, parts_of
-from tapeline.connect.json_page import Answer, cut
+from tapeline.connect.json_page import JsonPage, cut
 from tapeline.connect.pulling import LaterError, Position, PulledPage
 from tapeline.errors import DeclarationError, OperationError
 from tapeline.extras import require
@@ -188,7 +188,7 @@ class HttpPages(HttpReader):
         beyond = {"cursor": following, "taken": 0, "digest": "", "seen": seen}
         return PulledPage(new, beyond, 0.0 if answer.lines else None)
 
-    def _refuse_nameless_end(self, answer: Answer) -> None:
+    def _refuse_nameless_end(self, answer: JsonPage) -> None:
         """A page that is full and names no cursor: most likely the cursor has another name."""
         if not answer.names_cursor and len(answer.lines) >= self._pull.records_per_page:
             raise OperationError(
@@ -198,7 +198,7 @@ class HttpPages(HttpReader):
                 )
             )
 
-    def _answer(self, cursor: str | None) -> Answer:
+    def _answer(self, cursor: str | None) -> JsonPage:
         said = {self._pull.limit_parameter: str(self._pull.records_per_page)}
         if cursor is not None:
             said[self._pull.cursor_parameter] = cursor

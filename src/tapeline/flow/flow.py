@@ -21,7 +21,8 @@ from tapeline.books.commit import Commit
 from tapeline.books.operator import Act, OperatorTape
 from tapeline.books.references import References
 from tapeline.books.table_id import TableId
-from tapeline.books.tape import Tape, TapeBatch
+from tapeline.books.tape import Tape
+from tapeline.books.tape_batches import TapeBatch
 from tapeline.failpoints import hit
 from tapeline.flow.backlog import Backlog, TapeRanges, records_of
 from tapeline.flow.batch_size import BatchSize
