@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tapeline.connect.files import arrow_type
+from tapeline.connect.reference_file import arrow_type
 from tapeline.declare.duration import parse_duration
 from tapeline.declare.schema import parse_schema
 from tapeline.errors import DeclarationError, OperationError
