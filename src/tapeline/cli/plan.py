@@ -115,7 +115,6 @@ def _checked(found: Plan, settings: Settings) -> list[StepChange] | None:
     prepare_jvm(settings, short=True)  # Java starts while Python imports the rest
     from tapeline.books.builds import last_decision
     from tapeline.books.estimates import estimated
-    from tapeline.books.references import rows_by_name
     from tapeline.flow.change import Change
     from tapeline.operate.apply import now
     from tapeline.plan.views import refuse_wrong_views
@@ -127,7 +126,7 @@ def _checked(found: Plan, settings: Settings) -> list[StepChange] | None:
     with Change(compiler(session, found, settings), found, settings, now) as change:
         steps = change.steps_at({})
         steps.refuse_cuts()
-        facts = {n: rows.schema for n, rows in rows_by_name(found, settings.project).items()}
+        facts = {n: rows.schema for n, rows in change.references.items()}
         refuse_wrong_views(found.pipeline, {**facts, **steps.shapes})
         if last_decision(change.layout) is None:
             return None

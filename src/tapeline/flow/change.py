@@ -26,7 +26,7 @@ from tapeline.books.commits import read_tail
 from tapeline.books.meanings import Differences, differences
 from tapeline.books.preview import Preview
 from tapeline.books.reader import ReadPoint
-from tapeline.books.references import version_rows
+from tapeline.books.references import rows_by_name, version_rows
 from tapeline.books.table_id import TableId
 from tapeline.books.way_back import WayBack, find_way_back
 from tapeline.errors import OperationError, TapelineBug
@@ -104,14 +104,18 @@ class Change:
             found = version_rows(self.layout.reference(name), version)
             if found is not None:
                 return found
-        return self.plan.pipeline.references[name].connector.snapshot(self.settings.project)
+        return self.references[name]
+
+    @cached_property
+    def references(self) -> Mapping[str, pa.Table]:
+        """The references as they are now."""
+        return rows_by_name(self.plan, self.settings.project, self.settings)
 
     def begin(self, signed: Signed) -> Build:
         """The build of these changes: a new one, or the one that is under way."""
         steps = self.steps_at({})
         steps.refuse_cuts()
-        references = {name: self._reference(name, 0) for name in self.plan.pipeline.references}
-        facts = {name: rows.schema for name, rows in references.items()}
+        facts = {name: rows.schema for name, rows in self.references.items()}
         refuse_wrong_views(self.plan.pipeline, {**facts, **steps.shapes})
         last = last_decision(self.layout)
         assert last is not None

@@ -80,7 +80,7 @@ class Flow:
         self._busy = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="books")
         self.layout = Layout(settings.home(plan.name))
-        self.references = References(plan, self.layout, settings.project)
+        self.references = References(plan, self.layout, settings, clock)
         # Steps that were prepared for the same plan and references may be given.
         self._generations = standing_generations(self.layout, plan)
         self._described = store_code(self.layout, plan)
@@ -98,6 +98,7 @@ class Flow:
             self._refuse_views()
         self._recovery = Recovery(self._recover)
         self._recovery.ensure()
+        self.references.follow()
 
     def _prepare(self) -> Steps:
         return replace(self._compile(self.references.rows), generations=self._generations)
@@ -277,6 +278,7 @@ class Flow:
         list(self._pool.map(_warmed, steps))
 
     def close(self) -> None:
+        self.references.close()
         self._pool.shutdown()
 
     @property
