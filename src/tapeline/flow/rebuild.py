@@ -37,6 +37,7 @@ from tapeline.flow.stored_input import stored_inputs
 from tapeline.flow.table import TableResult, TableState
 from tapeline.plan import Plan
 from tapeline.settings import Settings
+from tapeline.store.housekeeping import tidy
 
 BATCHES_AT_ONCE, RECORDS_AT_ONCE = 500, 500_000
 StepsAt = Callable[[Mapping[str, int]], Steps]  # all steps, with these versions of references
@@ -168,6 +169,10 @@ class Rebuild:
         hit("build_finished")
         self.ledger.publish(decision, self._clock())
         self.ledger.shorten()
+        housekeeping = self._place.settings.housekeeping
+        if number % housekeeping.compact_every_batches == 0:
+            for book in (*self.ledger.books.values(), self.ledger.commits.book):
+                tidy(book, housekeeping)
 
     def _steps(self, references: Mapping[str, int]) -> Steps:
         steps = self._steps_at(references)
