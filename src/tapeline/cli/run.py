@@ -47,8 +47,10 @@ def plan(
     """Check a pipeline and show its steps. Reads no data."""
     from tapeline.plan.graph import makes_key
     from tapeline.plan.views import refuse_wrong_views, view_inputs
+    from tapeline.spark.conf import refuse_conf
 
     found, settings = load(pipeline, project, None)
+    refuse_conf(settings)
     if check:
         from tapeline.spark.jvm import prepare_jvm
 
