@@ -41,7 +41,9 @@ SHUTDOWN_SECONDS = 3
 ANSWER_SECONDS = 60.0
 
 
-def build(books: Books, settings: ServeSettings, tokens: list[Token], feed: Feed) -> ASGIApp:
+def build(
+    books: Books, settings: ServeSettings, tokens: list[Token], feed: Feed, project: Path
+) -> ASGIApp:
     """The application, behind its guard."""
 
     @asynccontextmanager
@@ -64,7 +66,7 @@ def build(books: Books, settings: ServeSettings, tokens: list[Token], feed: Feed
         openapi_url="/api/openapi.json",
     )
     answers = ResponseCache(settings.answers_megabytes * 1024 * 1024)
-    add_api(app, ApiContext(books, feed, answers, settings))
+    add_api(app, ApiContext(books, feed, answers, settings, project))
     _add_errors(app)
     door = Door(tokens, settings)
     _add_plain_routes(app, books, feed)
@@ -157,7 +159,7 @@ class Server:
     def __init__(self, books: Books, settings: ServeSettings, project: Path) -> None:
         tokens = read_tokens(settings, project)
         feed = Feed(books, settings.clients)
-        app = build(books, settings, tokens, feed)
+        app = build(books, settings, tokens, feed, project)
         self._socket = _listen(settings.address, settings.port)
         host, port = self._socket.getsockname()[:2]
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"

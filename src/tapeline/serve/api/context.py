@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Hashable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -57,6 +58,7 @@ class ApiContext:
     feed: Feed
     answers: ResponseCache
     settings: ServeSettings
+    project: Path  # input folders are in it
 
     def listing(
         self,
@@ -134,6 +136,11 @@ def next_offset(offset: int, limit: int, more: bool) -> int | None:
 
 def as_json(value: Any) -> bytes:
     return json_text(plain(value), indent=None).encode()
+
+
+def listed_as_csv(rows: list[dict[str, Any]]) -> Response:
+    """An answer that is a list, as CSV."""
+    return Response(_listed(rows), media_type=CSV)
 
 
 def _listed(rows: list[dict[str, Any]]) -> bytes:
