@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tapeline.books.columns import shape_of
 from tapeline.books.commit import Commit, Counts
 from tapeline.books.commits import published_by, read_commits, read_tail
 from tapeline.books.fold import Clock, exact_rows, fold_view
@@ -20,7 +21,7 @@ from tapeline.declare import Summary, Table
 from tapeline.declare.duration import parse_duration
 from tapeline.errors import QuestionError, did_you_mean
 from tapeline.plan import Plan
-from tapeline.plan.graph import view_inputs
+from tapeline.plan.views import view_inputs
 from tapeline.store.duckdb import Connection, ConversionFailed, OutOfRange, connect, register_table
 
 # Reasons with their details, for people.
@@ -73,6 +74,12 @@ class Books:
         batch = published[-1].batch
         decided = next(row for row in rows if row.batch == batch and row.decides)
         return ReadPoint(batch, published[-1].at, decided.commit)
+
+    def at(self, batch: int) -> ReadPoint:
+        """A batch that was published earlier; 0 is before the first one."""
+        rows = read_commits(self.layout.commits, batch, batch) if batch else []
+        decided = next((row for row in rows if row.decides), None)
+        return ReadPoint(batch, None, decided.commit if decided else Commit())
 
     def read(self, name: str, as_reported: datetime | None = None) -> pa.Table:
         """A summary, view, table or reference as it stands, or as it was published by a moment."""
@@ -173,8 +180,9 @@ class Books:
             return self._register_reference(connection, name, cut)
         view = plan.views[name]
         for other in view_inputs(plan, view):
-            if not self.open(connection, other, cut):
-                return False  # it reads a summary or table that has no entry yet
+            if not self.open(connection, other, cut):  # no entry yet: its columns are known
+                shape = shape_of(plan, self.layout, other)
+                connection.register(other, shape.empty_table())
         connection.execute(f'create or replace temp view "{name}" as {view.sql}')
         return True
 

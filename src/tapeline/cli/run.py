@@ -45,7 +45,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Check a pipeline and show its steps. Reads no data."""
-    from tapeline.plan.graph import makes_key, refuse_wrong_views, view_inputs
+    from tapeline.plan.graph import makes_key
+    from tapeline.plan.views import refuse_wrong_views, view_inputs
 
     found, settings = load(pipeline, project, None)
     if check:

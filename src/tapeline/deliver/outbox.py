@@ -7,13 +7,12 @@ a batch again gives the same rows in the same order, whatever compaction did to 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
-from tapeline.books import Layout, exact
+from tapeline.books import Books, Layout, exact
 from tapeline.books.averages import shown_numbers
 from tapeline.books.columns import shown_fields
 from tapeline.books.commits import read_commits
@@ -22,6 +21,8 @@ from tapeline.books.position import has_rows
 from tapeline.declare import Sink, Summary
 from tapeline.declare.destination import SinkBatch, SinkPosition
 from tapeline.deliver.alerts import events, shape
+from tapeline.deliver.arrow_rows import as_rows
+from tapeline.deliver.view_changes import ViewChanges
 from tapeline.errors import OperationError
 from tapeline.plan import Plan
 from tapeline.show import plain
@@ -43,21 +44,23 @@ class Outbox:
         self._alert = plan.pipeline.alerts.get(sink.reads)
         self._reads = self._alert.reads if self._alert else sink.reads
         self._summary = plan.pipeline.summaries.get(self._reads)
+        view = plan.pipeline.views.get(self._reads)
+        self._view = ViewChanges(Books(plan, layout.home), view) if view else None
 
     def after(self, batch: int, published: int, rows: int) -> tuple[SinkPosition, list[SinkBatch]]:
         """What comes after a batch: at least one batch, and about this many rows of the books.
 
         Also the place that is reached: batches that send nothing are not among the outgoing.
         """
-        places = self._places(batch + 1, min(published, batch + BATCHES_PER_READ), rows)
+        most = 1 if self._view else BATCHES_PER_READ  # a view is compared batch by batch
+        places = self._places(batch + 1, min(published, batch + most), rows)
         if not places:
             raise OperationError(
                 f"the books lack batch {batch + 1}, which sink {self._sink.name} sends next. "
                 "Restore them from a backup."
             )
         last = max(places)
-        found = self._changes if self._summary else self._rows
-        schema, came = found(batch + 1, last)
+        schema, came = self._read(batch + 1, last)
         if self._alert:
             schema = shape(schema)
         outgoing = []
@@ -67,15 +70,20 @@ class Outbox:
                 outgoing.append(SinkBatch(SinkPosition(number, places[number]), sent, schema))
         return SinkPosition(last, places[last]), outgoing
 
-    def all_rows(self, published: int) -> list[Row]:
-        """Everything that is sent through a batch."""
+    def all_rows(self, published: int, reached: int = 0) -> list[Row]:
+        """Everything that is sent after one batch, through another."""
         sent: list[Row] = []
-        reached = 0
         while reached < published:
             place, outgoing = self.after(reached, published, ROWS_PER_READ)
             reached = place.batch
             sent += [row for one in outgoing for row in one.rows]
         return sent
+
+    def events_at(self, batch: int) -> list[Row]:
+        """The alerts on a view that are active at a batch, as if it were the first one."""
+        assert self._alert is not None
+        assert self._view is not None
+        return list(events(self._alert, list(self._view.between(0, batch)[1])))
 
     def hash_of(self, batch: int) -> str | None:
         """The hash of a published batch; None when these books have none of that number."""
@@ -112,6 +120,11 @@ class Outbox:
             )
         return sent
 
+    def _read(self, first: int, last: int) -> tuple[pa.Schema, Iterator[Row]]:
+        if self._view:
+            return self._view.of_batch(last)
+        return self._changes(first, last) if self._summary else self._rows(first, last)
+
     def _rows(self, first: int, last: int) -> tuple[pa.Schema, Iterator[Row]]:
         """Kept rows that came (`_sign` 1) or were taken back (-1), in the order of the tape."""
         folder = self._layout.register(self._reads)
@@ -125,7 +138,7 @@ class Outbox:
                 f"coalesce(_key, {place}) as _key) from r where _verdict = 'kept' "
                 f"and _batch between {first} and {last} order by _batch, {order}, _row, _sign"
             ).to_arrow_table()
-        return found.schema, _as_rows(found)
+        return found.schema, as_rows(found)
 
     def _changes(self, first: int, last: int) -> tuple[pa.Schema, Iterator[Row]]:
         """Numbers that changed, each with what it was and what it is, in the order of the key."""
@@ -146,31 +159,10 @@ class Outbox:
                     for k in map(quoted, self._summary.key)
                 )
                 where = f"exists (select 1 from moved where {same})"
-                before = list(_as_rows(stored_rows(connection, self._summary, where)))
+                before = list(as_rows(stored_rows(connection, self._summary, where)))
         return _shape(self._summary, measures, stored), _walked(
-            self._summary, kinds, before, _as_rows(moved)
+            self._summary, kinds, before, as_rows(moved)
         )
-
-
-def _as_rows(table: pa.Table) -> Iterator[Row]:
-    """Rows as dictionaries, in a fraction of the time that Arrow takes where numpy can help."""
-    columns = [_values(column) for column in table.columns]
-    names = table.column_names
-    return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    found: list[Any]
-    kind = column.type
-    whole = pa.types.is_integer(kind) and not column.null_count
-    if whole or pa.types.is_string(kind) or pa.types.is_decimal(kind):
-        found = column.to_numpy().tolist()
-    elif pa.types.is_timestamp(kind) and kind.tz:
-        moments = column.cast(pa.timestamp("us")).to_numpy().astype("datetime64[us]").tolist()
-        found = [None if one is None else one.replace(tzinfo=UTC) for one in moments]
-    else:
-        found = column.to_pylist()
-    return found
 
 
 def _moved(
