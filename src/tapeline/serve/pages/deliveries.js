@@ -113,12 +113,11 @@ function verdicts(found, name, chosen) {
 
 function records(found, from) {
   if (!found.shown.length) return "";
-  const each = (row, cell) => row.verdicts.map((one) => element("div", {}, cell(one)));
+  const said = (one) => [`${one.table}: ${one.verdict}`, ...one.reasons, ...one.details].join("; ");
   const columns = [
     { title: found.offsets ? "offset" : "line", number: true, cell: (row) => count(row.offset ?? row.line) },
     { title: "position", class: "record line", cell: (row) => row.position },
-    { title: "verdict", cell: (row) => (row.verdicts.length ? each(row, (one) => `${one.table}: ${one.verdict}`) : "not processed yet") },
-    { title: "reasons", cell: (row) => each(row, (one) => [...one.reasons, ...one.details].join("; ")) },
+    { title: "verdict and reasons", class: "wide", cell: (row) => (row.verdicts.length ? row.verdicts.map((one) => element("div", {}, said(one))) : "not processed yet") },
     { title: "key", class: "record line", cell: (row) => keyLink(row.verdicts.find((one) => one.key)?.key) },
     { title: "record", class: "record", cell: (row) => (row.record ?? "").slice(0, 200) },
   ];
