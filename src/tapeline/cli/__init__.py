@@ -20,6 +20,7 @@ from tapeline.cli import (
     run,
     setup,
     sql,
+    status,
 )
 from tapeline.cli.commands import Commands
 from tapeline.cli.options import err
@@ -36,7 +37,7 @@ app = Commands(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for part in (setup.app, run.app, pull.app, read.app, sql.app, operate.app):
+for part in (setup.app, run.app, pull.app, status.app, read.app, sql.app, operate.app):
     app.add_typer(part)
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(deliveries.app, name="deliveries")

@@ -116,6 +116,15 @@ class Deliveries:
         kept = [_of(one) for files in self.rejected.values() for one in files.undecided()]
         return sorted([*held, *kept], key=_moment, reverse=True)
 
+    def last_arrivals(self) -> dict[str, datetime | None]:
+        """When something last came from each source, whether or not it was taken."""
+        cut = self.books.cut()
+        newest = {
+            name: next(self._matching(DeliveryFilter(source=name), cut), None)
+            for name in self._doors
+        }
+        return {name: one.arrived_at if one else None for name, one in newest.items()}
+
     def find(self, said: str) -> tuple[Delivery, list[str]]:
         """The newest delivery of a name, or the one with an id; and ids of others of that name."""
         cut = self.books.cut()

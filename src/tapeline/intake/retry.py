@@ -29,14 +29,14 @@ def retry(
     *folders, name = _parts_of(rejected)
     hidden = f".{name}.retry-{number}.part"
     with _folder(drop, folders) as folder:
+        kept = rejected.path.exists() or _is_there(hidden, folder)
+        if rejected.decided and not kept:
+            raise _already(rejected)
         if _is_there(name, folder):
             raise OperationError(
                 f"the input folder already has a file '{rejected.name}'. Wait until it is taken, "
                 "then retry again."
             )
-        kept = rejected.path.exists() or _is_there(hidden, folder)
-        if rejected.decided and not kept:
-            raise _already(rejected)
         if mended is not None:
             _replace(rejected.path, mended)
         elif not kept:

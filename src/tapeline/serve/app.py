@@ -69,7 +69,7 @@ def build(
     add_api(app, ApiContext(books, feed, answers, settings, project))
     _add_errors(app)
     door = Door(tokens, settings)
-    _add_plain_routes(app, books, feed)
+    _add_plain_routes(app, books, feed, project)
     _add_login(app, door, settings)
     app.include_router(pages.router(books.plan))
     return Guard(app, settings, door)
@@ -98,14 +98,14 @@ def _add_errors(app: FastAPI) -> None:
         return JSONResponse({"error": str(error)}, 503, {"retry-after": "5"})
 
 
-def _add_plain_routes(app: FastAPI, books: Books, feed: Feed) -> None:
+def _add_plain_routes(app: FastAPI, books: Books, feed: Feed, project: Path) -> None:
     @app.get("/healthz", include_in_schema=False)
     def healthz() -> JSONResponse:
         return JSONResponse({"ok": feed.problem is None}, 200 if feed.problem is None else 503)
 
     @app.get("/metrics", include_in_schema=False)
     def metrics() -> Response:
-        return metrics_of(books, feed)
+        return metrics_of(books, feed, project)
 
 
 def _add_login(app: FastAPI, door: Door, settings: ServeSettings) -> None:

@@ -84,6 +84,16 @@ def within(files: Iterable[tuple[str, int | None, int | None]], first: int, last
     ]
 
 
+def refuse_missing(folder: Path) -> None:
+    """Refuse a table with a live file that is not there, whoever reads it next."""
+    for path, _, _ in read_files(folder):
+        if not os.path.exists(path):
+            raise OperationError(
+                f"{folder}: a file of this table is missing or damaged: {path}. Restore it from a "
+                "backup."
+            )
+
+
 def tables_below(home: Path) -> list[Path]:
     """The folders of all tables below a folder."""
     return sorted(log.parent for log in home.rglob("_delta_log")) if home.exists() else []

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 
 from tapeline.books import Books
 from tapeline.declare.duration import parse_moment
+from tapeline.intake.deliveries import Deliveries
 from tapeline.serve.cache import ResponseCache
 from tapeline.serve.door import Reader
 from tapeline.serve.feed import Feed
@@ -84,6 +85,11 @@ class ApiContext:
 
         content = self.answers.get((batch, *key), written)
         return Response(content, media_type=media, headers={"x-batch": str(batch)})
+
+
+def deliveries_of(desk: ApiContext) -> Deliveries:
+    """The deliveries of the pipeline, as they are now."""
+    return Deliveries(desk.books, desk.project)
 
 
 async def _desk(request: Request) -> ApiContext:

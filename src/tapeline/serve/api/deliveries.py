@@ -8,16 +8,15 @@ from fastapi import Query, Response
 
 from tapeline.books.deliveries import STATES, DeliveryFilter
 from tapeline.books.delivery_records import RecordsWanted, records_of
-from tapeline.intake.deliveries import Deliveries
 from tapeline.serve.api.context import (
     JSON,
-    ApiContext,
     Context,
     Offset,
     ResponseFormat,
     ShortLimit,
     Written,
     as_json,
+    deliveries_of,
     listed_as_csv,
     new_routes,
     next_offset,
@@ -25,10 +24,6 @@ from tapeline.serve.api.context import (
 
 Text = Annotated[str | None, Query(max_length=500)]
 routes = new_routes()
-
-
-def deliveries_of(desk: ApiContext) -> Deliveries:
-    return Deliveries(desk.books, desk.project)
 
 
 @routes.get("/deliveries", summary="Deliveries")
