@@ -6,9 +6,15 @@ import os
 import signal
 from collections.abc import Callable
 
-POINTS = ("tape_decided", "tape_committed", "computed", "staged", "decided", "added", "finished")
+POINTS = (
+    *("tape_decided", "tape_added", "tape_committed"),
+    *("computed", "staged", "decided", "added", "finished"),
+)
 # of `tapeline pull`, a process of its own
 PULL_POINTS = ("pull_fetched", "pull_written", "pull_decided", "pull_delivered")
+
+# of the intake of a Structured Streaming query
+QUERY_POINTS = ("query_batch",)
 
 # of a sink's deliverer
 SINK_POINTS = ("sink_sent", "sink_committed")

@@ -1,4 +1,7 @@
-"""Settings say where; code says what. tapeline.toml < TAPELINE_* environment < flags."""
+"""Settings say where; code says what. tapeline.toml < TAPELINE_* environment < flags.
+
+By hand: see decision 26 for what pydantic-settings would cost and not do.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +54,7 @@ class IntakeSettings:
     file_rows: int = 100_000_000
     expansion_ratio: int = 200
     decoded_bytes: int = 64 * 1024 * 1024
+    lost_checkpoint: Literal["stop", "start_over"] = "stop"
 
 
 @dataclass(frozen=True)

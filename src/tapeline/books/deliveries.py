@@ -25,7 +25,6 @@ from tapeline.store.duckdb import (
 
 State = Literal["waiting", "on the tape", "booked", "empty", "rejected", "retried", "dismissed"]
 STATES: tuple[str, ...] = get_args(State)
-Kind = Literal["file", "pull", "offsets", "own source"]
 Verdicts = dict[str, dict[str, int]]  # by table: how many records have which verdict
 BATCHES_PER_READ, MOST_PER_READ = 100, 20_000
 

@@ -49,12 +49,17 @@ def plan(
 
     found, settings = load(pipeline, project, None)
     if check:
+        from tapeline.spark.jvm import prepare_jvm
+
+        prepare_jvm(settings, short=True)  # Java starts while Python imports the rest
         from tapeline.books.references import rows_by_name
         from tapeline.spark.compile import prepare
+        from tapeline.spark.queries import needs_of
         from tapeline.spark.session import build_session
 
         rows = rows_by_name(found, settings.project)
-        steps_of = prepare(build_session(settings), found, rows, settings)
+        session = build_session(settings, connectors=needs_of(found))
+        steps_of = prepare(session, found, rows, settings)
         steps_of.refuse_cuts()
         facts = {name: table.schema for name, table in rows.items()}
         refuse_wrong_views(found.pipeline, {**facts, **steps_of.shapes})
@@ -94,7 +99,10 @@ def plan(
         table.add_row(*map(readable, row))
     out.print(table)
     for step in found.tables if not check else ():
-        if makes_key(found.pipeline, step):
+        unknown = step.stream in found.pipeline.sources and not (
+            found.pipeline.sources[step.stream].connector.fields
+        )
+        if makes_key(found.pipeline, step) and not unknown:
             keys = readable(", ".join(step.key))
             out.print(f"Step {step.name} computes its key ({keys}). Use --check to verify it.")
     agreed = " Spark accepts every step." if check else ""
@@ -118,12 +126,15 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until Ctrl-C, or once with --once."""
-    from tapeline.operate.runner import Runner
-
     interval = None if every == "asap" else parse_duration(every)
     found, settings = load(pipeline, project, root)
     if not as_json:
         err.print("Starting Spark for", styled(found.name, "bold"), "...")
+    from tapeline.spark.jvm import prepare_jvm
+
+    prepare_jvm(settings)  # Java starts while Python imports the rest
+    from tapeline.operate.runner import Runner
+
     with Runner(found, settings) as runner:
         runner.on_alert = _say_alert
         signal.signal(signal.SIGTERM, lambda *_: runner.stop())

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import io
-import json
-import math
 from collections.abc import Callable, Iterator
-from datetime import date, time
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +12,7 @@ import pyarrow.parquet as pq
 
 from tapeline.declare.format import FileLimits
 from tapeline.formats.arrow_sizes import Sizes, is_text, sizes_of
+from tapeline.formats.json_line import json_line
 from tapeline.formats.parquet_pages import FOOTER_BYTES, check_footer, plan_reading
 
 BUFFER_BYTES = 256 * 1024
@@ -53,7 +48,7 @@ def json_rows(file: io.RawIOBase, bounds: FileLimits) -> Iterator[list[bytes]]:
         if made + int(costs.sum()) > bounds.unpacked_bytes:
             _refuse_above(made + int(sizes_of(batch, 0).sum()), bounds)
         for some in _slices(batch, costs, bounds.bytes_at_once):
-            rows = _json(some, names)
+            rows = json_of(some)
             made += sum(map(len, rows))
             _refuse_above(made, bounds)
             yield rows
@@ -84,11 +79,17 @@ def _slices(batch: Any, costs: Sizes, bytes_at_once: int) -> Iterator[Any]:
         first, before = last, int(ends[last - 1])
 
 
-def _json(batch: Any, names: list[str]) -> list[bytes]:
+def json_of(batch: Any) -> list[bytes]:
+    """The rows of an Arrow batch, by the rules of `json_rows`."""
     # Two casts: Arrow writes an instant in its own zone, so it has to be UTC before it is text.
     plain = [column.cast(_mapped(column.type, _plain)) for column in map(_whole, batch.columns)]
     texts = [column.cast(_mapped(column.type, _text)) for column in plain]
-    return [json_line(row) for row in pa.Table.from_arrays(texts, names=names).to_pylist()]
+    return [
+        json_line(row)
+        for row in pa.Table.from_arrays(texts, names=batch.schema.names).to_pylist(
+            maps_as_pydicts="lossy"
+        )
+    ]
 
 
 def _whole(column: Any) -> Any:
@@ -119,39 +120,3 @@ def _text(kind: Any) -> Any:
     if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
         return pa.string()
     return pa.int64() if pa.types.is_duration(kind) else kind
-
-
-def json_line(row: dict[str, Any]) -> bytes:
-    """A row as one JSON object, by the rules of `json_rows`."""
-    try:
-        text = _dumps(row)
-    except ValueError:
-        text = _dumps(_spelt(row))
-    return text.encode("utf-8")
-
-
-def _dumps(row: Any) -> str:
-    return json.dumps(
-        row, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_value
-    )
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    if isinstance(value, UUID):
-        return str(value)
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    raise ValueError(f"a value of type {type(value).__name__} has no JSON form")
-
-
-def _spelt(value: Any) -> Any:
-    """A value with its NaN and infinities, which JSON does not have, as strings."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _spelt(item) for key, item in value.items()}
-    return [_spelt(item) for item in value] if isinstance(value, list | tuple) else value

@@ -64,6 +64,9 @@ class _Door:
     def from_own(self, source: Any) -> tuple[str, Path | None]:
         return "own source", None
 
+    def from_query(self, query: Any) -> tuple[str, Path | None]:
+        return "query", None
+
 
 class Deliveries:
     """The deliveries of some books."""

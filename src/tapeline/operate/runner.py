@@ -19,6 +19,7 @@ from tapeline.errors import TapelineError
 from tapeline.flow.flow import Flow, Published
 from tapeline.intake.loop import IntakeLoop
 from tapeline.operate.alert_watch import AlertWatch
+from tapeline.intake.opening import Opening
 from tapeline.operate.control import paused, refuse_paused
 from tapeline.operate.maintenance import Maintenance
 from tapeline.operate.run_log import RunLog
@@ -27,6 +28,7 @@ from tapeline.operate.snapshot import answer_all
 from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.spark.compile import compiler
+from tapeline.spark.queries import SparkQueries, needs_of
 from tapeline.spark.session import build_session
 from tapeline.store.housekeeping import kept_for
 from tapeline.store.lock import WriterLock
@@ -63,7 +65,7 @@ class Runner:
         self._given_session = session
         self._failed: TapelineError | None = None
         try:
-            self._open(session or build_session(settings, plan.name))
+            self._open(session or build_session(settings, plan.name, needs_of(plan)))
         except BaseException:
             self._lock.release()
             raise
@@ -81,8 +83,9 @@ class Runner:
         self.supervisor = Supervisor(
             self.plan.name, self.settings.supervise, self._reports.tell, self._clock
         )
+        opening = Opening(self.plan, self.settings, self.flow, self._clock, SparkQueries(session))
         self.taking = IntakeLoop(
-            self.plan, self.settings, self.flow, self.supervisor, self._reports.status, self._clock
+            opening, self.settings, self.flow, self.supervisor, self._reports.status
         )
         self.delivering = SinkWorkers(
             self.plan, self.settings, self.supervisor, lambda: self.flow.published_batch

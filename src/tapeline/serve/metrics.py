@@ -55,6 +55,7 @@ class _Books:
         yield from _stuck(status)
         yield _gauge("tapeline_stream_clients", "Clients of the live feed.", self._feed.clients)
         yield from _sources(status)
+        yield from _queries(status)
         yield from _partitions(status)
         yield from _delivered(self._deliveries)
         yield from _tick(status)
@@ -124,6 +125,23 @@ def _tick(status: Status) -> Iterator[Metric]:
     yield _gauge("tapeline_tick_interval_seconds", "Interval of ticks; 0 without ticks.", interval)
     share = used / interval if interval else 0
     yield _gauge("tapeline_tick_share", "Share of its interval that a tick uses.", share)
+
+
+def _queries(status: Status) -> Iterator[Metric]:
+    """Sources that are Structured Streaming queries."""
+    queries = [([name], one.query) for name, one in status.sources.items() if one.query]
+    yield _labelled(
+        "tapeline_query_batch",
+        "Last batch of a query that is on the tape.",
+        ["source"],
+        [(names, one.batch) for names, one in queries],
+    )
+    yield _labelled(
+        "tapeline_query_dropped_rows",
+        "Rows dropped by a query's watermark; Spark counts them after partial aggregation.",
+        ["source"],
+        [(names, one.dropped_by_watermark) for names, one in queries],
+    )
 
 
 def _partitions(status: Status) -> Iterator[Metric]:

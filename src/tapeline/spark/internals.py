@@ -17,11 +17,13 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 from pyspark.util import _load_from_socket
 
 from tapeline.errors import TapelineBug
 
+DROPPED = "numRowsDroppedByWatermark"
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
@@ -73,6 +75,10 @@ class Expression(Protocol):
     def isDistinct(self) -> bool: ...  # noqa: N802
     def filter(self) -> Any: ...
     def getTagValue(self, tag: Any, /) -> Any: ...  # noqa: N802
+    def ordinal(self) -> Any: ...
+    def pivotColumn(self) -> Expression: ...  # noqa: N802
+    def pivotColumnValues(self) -> ScalaSeq[Any]: ...  # noqa: N802
+    def valueColumn(self) -> Expression: ...  # noqa: N802
 
 
 class JoinType(Protocol):
@@ -151,6 +157,35 @@ def _alias(jvm: Any, name: str, expression: Expression) -> Any:
     )
 
 
+def without_with(frame: DataFrame) -> DataFrame:
+    """The same rows, with what WITH names put where it is read."""
+    plan = analysed_plan(frame)
+    if plan.nodeName() != "WithCTE":
+        return frame
+    session = frame.sparkSession
+    jvm = _jvm(session)
+    inlined = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan)
+    rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, inlined)
+    return DataFrame(rows, session)
+
+
+def item_of(expression: Expression) -> int:
+    """Which item of an array is taken."""
+    return int(expression.ordinal().value())
+
+
+def has_value(session: SparkSession, column: Expression, value: Any) -> Expression:
+    """Whether a column has one of the values that a pivot lists, null being one of them."""
+    catalyst = _jvm(session).org.apache.spark.sql.catalyst.expressions
+    if isinstance(value, int | float) and column.dataType().typeName() not in ("date", "timestamp"):
+        cast_to = getattr(catalyst, "Cast$")
+        literal = getattr(getattr(catalyst, "Literal$"), "MODULE$").apply(value)
+        wanted = getattr(cast_to, "MODULE$").apply(literal, column.dataType(), False)
+    else:
+        wanted = catalyst.Literal.create(value, column.dataType())
+    return cast(Expression, catalyst.EqualNullSafe(column, wanted))
+
+
 def written_cast(session: SparkSession) -> Any:
     """The tag of casts that a user wrote, unlike those that Spark adds."""
     return _jvm(session).org.apache.spark.sql.catalyst.expressions.Cast.USER_SPECIFIED_CAST()
@@ -159,6 +194,14 @@ def written_cast(session: SparkSession) -> Any:
 def jvm_runs() -> bool:
     """Whether this process has started a JVM; there is one at most."""
     return SparkContext._gateway is not None
+
+
+def end_jvm() -> None:
+    """End the JVM and wait for it: it may have something to write."""
+    gateway: Any = SparkContext._gateway
+    process = gateway.proc
+    process.stdin.close()
+    process.wait()
 
 
 def class_path(session: SparkSession) -> str:
@@ -176,6 +219,43 @@ def thrown_by(error: BaseException) -> Thrown | None:
             thrown = thrown.getCause()
         return cast("Thrown | None", thrown)
     return None
+
+
+def refuse_mode(frame: DataFrame, mode: str) -> None:
+    """Raise Spark's own error if a streaming query cannot run in this output mode."""
+    jvm = _jvm(frame.sparkSession)
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    output = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())()
+    checker.checkForStreaming(_execution(frame).analyzed(), output)
+
+
+def node_names(frame: DataFrame) -> set[str]:
+    """The kinds of operators in the analysed plan of a DataFrame."""
+    left, found = [analysed_plan(frame)], set()
+    while left:
+        node = left.pop()
+        found.add(node.nodeName())
+        left += each(node.children())
+    return found
+
+
+def read_formats(frame: DataFrame) -> set[str]:
+    """The names of the formats that a streaming DataFrame reads, as far as Spark knows them."""
+    leaves: list[Any] = each(_execution(frame).analyzed().collectLeaves())
+    return {str(one.sourceName()) for one in leaves if one.nodeName() == "StreamingRelationV2"}
+
+
+def dropped_rows(query: StreamingQuery) -> int:
+    """Rows of the batch at work that its watermark dropped, of all stateful operators."""
+    left: list[Any] = [query._jsq.streamingQuery().lastExecution().executedPlan()]
+    found = 0
+    while left:
+        node = left.pop()
+        metrics = node.metrics()
+        if metrics.contains(DROPPED):
+            found += int(metrics.apply(DROPPED).value())
+        left += each(node.children())
+    return found
 
 
 class PlannedRdd:
