@@ -55,7 +55,9 @@ class FileDesk:
             intake=replace(trial.settings.intake, records_per_piece=self.records_per_piece),
             flow=replace(trial.settings.flow, bytes_per_tape_batch=self.bytes_per_tape_batch),
         )
-        self.intake = Opening(trial.plan, settings, trial.flow, trial.clock).open("raw")
+        no_queries: Any = None  # files need none
+        opening = Opening(trial.plan, settings, trial.flow, trial.clock, no_queries)
+        self.intake = opening.open("raw")
         self._open.callback(self.intake.close)
 
     def send(self, name: str, content: bytes) -> None:

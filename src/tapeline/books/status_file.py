@@ -115,7 +115,7 @@ class StatusFile:
             batch_milliseconds=round(seconds[len(seconds) // 2] * 1000) if seconds else None,
             batch_limit_records=max(flow.room.records, flow.backlog.largest),
             overruns=self.overruns,
-            tick=self.tick,
+            **({"tick": self.tick} if self.tick else {}),
             problems=dict(self.problems),
             incidents=self.incidents,
             failure=str(failure) if failure else None,

@@ -18,8 +18,8 @@ from tapeline.deliver import SinkWorkers
 from tapeline.errors import TapelineError
 from tapeline.flow.flow import Flow, Published
 from tapeline.intake.loop import IntakeLoop
-from tapeline.operate.alert_watch import AlertWatch
 from tapeline.intake.opening import Opening
+from tapeline.operate.alert_watch import AlertWatch
 from tapeline.operate.control import paused, refuse_paused
 from tapeline.operate.maintenance import Maintenance
 from tapeline.operate.run_log import RunLog
