@@ -22,11 +22,11 @@ import pyarrow as pa
 
 from tapeline import Pipeline
 from tapeline.books.schemas import KEY_SEPARATOR
-from tapeline.connect.files import arrow_type
 from tapeline.declare import Field, Summary, Table
 from tapeline.declare.duration import parse_duration
 from tapeline.flow.steps import Compile, Steps, SummaryStep, TableStep
 from tapeline.formats.faults import FAULT_SEPARATOR
+from tapeline.formats.reference_file import arrow_type
 from tapeline.plan import resolve
 from tests.support.xxhash64 import xxhash64
 

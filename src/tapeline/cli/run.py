@@ -57,7 +57,7 @@ def plan(
         from tapeline.spark.queries import needs_of
         from tapeline.spark.session import build_session
 
-        rows = rows_by_name(found, settings.project)
+        rows = rows_by_name(found, settings.project, settings)
         session = build_session(settings, connectors=needs_of(found))
         steps_of = prepare(session, found, rows, settings)
         steps_of.refuse_cuts()

@@ -42,9 +42,9 @@ def status(
     """Show position, lag, rate and batch times of a pipeline."""
     from tapeline.books.alerts import words_of_tick
     from tapeline.books.pulls import read_pulls
+    from tapeline.books.reference_ages import read_ages
     from tapeline.books.sizes import sizes_of
     from tapeline.books.status import Status, read_status
-    from tapeline.books.stuck import words_of_stuck
     from tapeline.intake.alerts import engine_alerts
     from tapeline.intake.deliveries import Deliveries
     from tapeline.operate.control import paused
@@ -59,18 +59,34 @@ def status(
     }
     pulling = read_pulls(books.layout)
     totals = cut.commit.totals
-    now = datetime.now(UTC)
+    ages, now = read_ages(books.layout), datetime.now(UTC)
     known = Deliveries(books, project.absolute())
     rejected = known.undecided()
     active = [one for one in engine_alerts(known, now) if one.closed_at is None]
     if as_json:
         more["rejected"] = [plain(one.facts()) for one in rejected]
         more["alerts"] = [one.model_dump() for one in active]
-        pulls = {"pulling": pulling.as_dict()} if pulling.pulls else {}
+        pulls: dict[str, Any] = {"pulling": pulling.as_dict()} if pulling.pulls else {}
+        if ages:
+            pulls["references"] = [one.as_dict() for one in ages]
         of_tables = {name: counts.as_dict() for name, counts in totals.items()}
         print_json({**found.as_dict(), **more, **pulls, "totals": of_tables})
         return
-    table = RichTable("what", "value", title=f"pipeline {books.plan.name}", show_header=False)
+    _print_table(books.plan.name, found, more)
+    if found.tick:
+        out.print(f"A tick uses {words_of_tick(found.tick, now)}.", highlight=False)
+    _print_alerts(active, len(rejected))
+    _print_parts(found, pulling)
+    for age in ages:
+        words = f"reference {age.reference}: {age.words(now)}"
+        out.print(readable(words), highlight=False, soft_wrap=True)
+    _print_totals(totals)
+
+
+def _print_table(name: str, found: Status, more: dict[str, Any]) -> None:
+    from tapeline.books.stuck import words_of_stuck
+
+    table = RichTable("what", "value", title=f"pipeline {name}", show_header=False)
     for key, value in {**_in_table(found), **more}.items():
         if value not in (None, {}, []):
             words = str(value) if key == "pid" else as_words(value)
@@ -79,11 +95,6 @@ def status(
     if found.stuck:
         words = readable(f"The flow {words_of_stuck(found.stuck)}")
         out.print(styled(words, "red"), soft_wrap=True)
-    if found.tick:
-        out.print(f"A tick uses {words_of_tick(found.tick, now)}.", highlight=False)
-    _print_alerts(active, len(rejected))
-    _print_parts(found, pulling)
-    _print_totals(totals)
 
 
 def _print_totals(totals: dict[str, Counts]) -> None:

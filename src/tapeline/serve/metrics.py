@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from tapeline.books import Books
 from tapeline.books.alerts import LAGS, MISSING, OVERRUNS, REJECTED
 from tapeline.books.pulls import PullsStatus, PullStatus, read_pulls
+from tapeline.books.reference_ages import ReferenceAge, read_ages
 from tapeline.books.status import Status, read_status
 from tapeline.intake.alerts import engine_alerts
 from tapeline.intake.deliveries import Deliveries
@@ -61,6 +62,7 @@ class _Books:
         yield from _tick(status)
         yield from _sinks(status)
         yield from _pulls(read_pulls(self._books.layout))
+        yield from _references(read_ages(self._books.layout))
         records = CounterMetricFamily(
             "tapeline_records", "Records by table and verdict.", labels=["table", "verdict"]
         )
@@ -210,6 +212,17 @@ def _pulls(pulling: PullsStatus) -> Iterator[Metric]:
     for name, fact, about in PULLS:
         values = [([pull.pull], fact(pull)) for pull in pulling.pulls]
         yield _labelled(f"tapeline_pull_{name}", about, ["pull"], values)
+
+
+def _references(ages: Sequence[ReferenceAge]) -> Iterator[Metric]:
+    """References that live elsewhere."""
+    now = datetime.now(UTC)
+    values: list[tuple[list[str], Fact]] = [([one.reference], one.age_seconds(now)) for one in ages]
+    about = "Time since a reference from outside was last read; batches use what was read then."
+    yield _labelled("tapeline_reference_age_seconds", about, ["reference"], values)
+    failures: list[tuple[list[str], Fact]] = [([one.reference], one.failures) for one in ages]
+    about = "Failed reads of a reference since the last one that succeeded."
+    yield _labelled("tapeline_reference_failures", about, ["reference"], failures)
 
 
 def _labelled(

@@ -8,6 +8,7 @@ from datetime import datetime
 from tapeline.books import Books
 from tapeline.books.alerts import LAGS, MISSING, OVERRUNS, REJECTED
 from tapeline.books.pulls import read_pulls, words_of
+from tapeline.books.reference_ages import read_ages
 from tapeline.books.status import Status, read_status
 from tapeline.books.stuck import words_of_stuck
 from tapeline.intake.alerts import engine_alerts
@@ -55,6 +56,19 @@ def deliveries(books: Books, settings: Settings, now: datetime) -> Iterator[Find
     for one in engine_alerts(known, now):
         if one.closed_at is None and one.alert != REJECTED:
             yield Finding(one.alert, "warning", one.about, REMEDIES.get(one.alert, ""))
+
+
+def ages(books: Books, now: datetime) -> Iterator[Finding]:
+    """References that live elsewhere: how old the version is that batches use."""
+    for one in read_ages(books.layout):
+        what, words = f"reference {one.reference}", one.words(now)
+        if one.reference not in books.plan.pipeline.references:
+            continue
+        if one.error:
+            remedy = "Batches use the last version. Fix what the message names; it is read again."
+            yield Finding(what, "warning", words, remedy)
+        else:
+            yield Finding(what, "ok", words)
 
 
 def work(books: Books) -> Iterator[Finding]:
