@@ -180,8 +180,7 @@ def _counted(
         if not span(connection, books, shown):
             return {}
         for table in tables_of(books, source):
-            folder = books.layout.register(table)
-            if not register_table(connection, "r", folder, (first, cut.batch)):
+            if not view_since(connection, books, cut, table, first):
                 continue
             for number, verdict, count, batch in connection.execute(
                 f"select s.delivery, _verdict, sum(_sign)::bigint, min(_batch) {SPANNED} "
@@ -222,6 +221,18 @@ def span(connection: Connection, books: Books, shown: Sequence[Delivery]) -> boo
         f"where part in ({', '.join(map(str, pieces))}) and delivery in ({numbers}) group by all"
     )
     return True
+
+
+def view_since(
+    connection: Connection, books: Books, cut: ReadPoint, table: str, first: int
+) -> bool:
+    """Make a register readable as `r`, from a batch on; False when it has no rows.
+
+    A register of a later generation has batches of its own: all of it is read.
+    """
+    folder = books.layout.table(cut.register(table))
+    since = first if cut.commit.generation_of(table) == 1 else 0
+    return register_table(connection, "r", folder, (since, cut.batch))
 
 
 def tables_of(books: Books, source: str) -> list[str]:

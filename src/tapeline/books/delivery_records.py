@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tapeline.books.deliveries import SPANNED, Delivery, batch_of, span, tables_of
+from tapeline.books.deliveries import SPANNED, Delivery, batch_of, span, tables_of, view_since
 from tapeline.books.position import WHOLE, Position, has_rows, row_column
 from tapeline.books.reader import Books, ReadPoint
 from tapeline.books.reasons import details_of, sentence_of
 from tapeline.books.schemas import key_words
-from tapeline.store.duckdb import Connection, connect, register_table
+from tapeline.store.duckdb import Connection, connect
 
 Row = dict[str, Any]
 
@@ -59,7 +59,7 @@ def _register(
     first = batch_of(books, one.source, one.tape[0], cut.batch)
     views: dict[str, str] = {}
     for number, table in enumerate(tables_of(books, one.source)):
-        if not register_table(connection, "r", books.layout.register(table), (first, cut.batch)):
+        if not view_since(connection, books, cut, table, first):
             continue
         row = row_column(has_rows(connection, "r"))
         views[table] = f"standing_{number}"

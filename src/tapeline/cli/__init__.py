@@ -14,6 +14,7 @@ from tapeline.cli import (
     deliveries,
     demo,
     operate,
+    plan,
     pull,
     quarantine,
     read,
@@ -37,8 +38,8 @@ app = Commands(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for part in (setup.app, run.app, pull.app, status.app, read.app, sql.app, operate.app):
-    app.add_typer(part)
+for part in (setup, plan, run, pull, status, read, sql, operate):
+    app.add_typer(part.app)
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(broker.app, name="broker")
