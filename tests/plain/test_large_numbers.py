@@ -41,7 +41,7 @@ from tapeline.books.views import views_of
 from tapeline.deliver import Outbox
 from tapeline.deliver.position_file import PositionFile
 from tapeline.flow.commit import added
-from tapeline.flow.ledger import Ledger
+from tapeline.flow.ledger import Ledger, LedgerPlace
 from tapeline.operate.doctor.tables import numbers
 from tapeline.plan import resolve
 from tapeline.serve.requests import ReadRequest, ask
@@ -88,8 +88,7 @@ class Ledgered:
         columns = pa.schema([("k", pa.string()), ("m", self.kind)])
         self.pool = ThreadPoolExecutor(2)
         self.ledger = Ledger(
-            self.home,
-            "large",
+            LedgerPlace(self.home, "large"),
             {
                 TableId.journal("totals"): with_columns(columns, JOURNAL),
                 TableId.links("totals"): with_columns(columns, LINKS),
