@@ -45,7 +45,7 @@ def test_spark_asks_for_a_secret_by_default() -> None:
     [
         ("spark.authenticate", "false", "Tapeline needs 'true'"),
         ("spark.sql.session.timeZone", "Asia/Tokyo", "Tapeline needs 'UTC'"),
-        ("spark.ui.enabled", "true", "Tapeline needs 'false'"),
+        ("spark.ui.enabled", "true", "comes from the setting spark.ui"),
         ("spark.master", "local[1]", "comes from the setting spark.master"),
         ("spark.jars", "evil.jar", "load unverified code"),
         ("spark.jars.packages", "a:b:1", "load unverified code"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tapeline.books.commit import Commit, Counts
-from tapeline.books.commits import published_by, read_commits, read_tail
+from tapeline.books.commits import CommitRow, published_by, read_commits, read_tail
 from tapeline.books.fold import Clock, exact_rows, fold_view
 from tapeline.books.layout import Layout
 from tapeline.books.reasons import DETAIL
@@ -63,16 +63,15 @@ class Books:
         rows = read_tail(self.layout.commits)
         published = [row for row in rows if row.publishes]
         if as_reported is not None and (not published or published[0].at > as_reported):
-            batch = published_by(self.layout.commits, as_reported)
-            rows = read_commits(self.layout.commits, batch, batch) if batch else []
-            published = [row for row in rows if row.publishes]
-        elif as_reported is not None:
+            return self.cut_at(published_by(self.layout.commits, as_reported))
+        if as_reported is not None:
             published = [row for row in published if row.at <= as_reported]
-        if not published:
-            return ReadPoint(0, None, Commit())
-        batch = published[-1].batch
-        decided = next(row for row in rows if row.batch == batch and row.decides)
-        return ReadPoint(batch, published[-1].at, decided.commit)
+        return _read_point(rows, published)
+
+    def cut_at(self, batch: int) -> ReadPoint:
+        """A published batch by its number; 0 is before the first."""
+        rows = read_commits(self.layout.commits, batch, batch) if batch else []
+        return _read_point(rows, [row for row in rows if row.publishes])
 
     def read(self, name: str, as_reported: datetime | None = None) -> pa.Table:
         """A summary, view, table or reference as it stands, or as it was published by a moment."""
@@ -207,6 +206,14 @@ class Books:
         if table not in self.plan.pipeline.tables:
             hint = did_you_mean(table, self.plan.pipeline.tables)
             raise QuestionError(f"table '{table}' not found; only tables have verdicts.{hint}")
+
+
+def _read_point(rows: list[CommitRow], published: list[CommitRow]) -> ReadPoint:
+    if not published:
+        return ReadPoint(0, None, Commit())
+    batch = published[-1].batch
+    decided = next(row for row in rows if row.batch == batch and row.decides)
+    return ReadPoint(batch, published[-1].at, decided.commit)
 
 
 @contextmanager

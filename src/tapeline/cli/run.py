@@ -126,6 +126,8 @@ def run(
         err.print("Starting Spark for", styled(found.name, "bold"), "...")
     with Runner(found, settings) as runner:
         signal.signal(signal.SIGTERM, lambda *_: runner.stop())
+        if runner.spark_ui and not as_json:
+            err.print("Spark's UI is at", styled(runner.spark_ui, "bold"))
         if once:
             done = runner.run_once()
             facts = {

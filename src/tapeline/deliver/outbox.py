@@ -7,25 +7,22 @@ a batch again gives the same rows in the same order, whatever compaction did to 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
-from tapeline.books import Layout, exact
-from tapeline.books.averages import shown_numbers
-from tapeline.books.columns import shown_fields
+from tapeline.books import Layout
+from tapeline.books.changes import as_rows, changes_of
 from tapeline.books.commits import read_commits
-from tapeline.books.fold import fold_view, kinds_of, stored_rows
 from tapeline.books.position import has_rows
-from tapeline.declare import Sink, Summary
+from tapeline.declare import Sink
 from tapeline.declare.destination import SinkBatch, SinkPosition
 from tapeline.deliver.alerts import events, shape
 from tapeline.errors import OperationError
 from tapeline.plan import Plan
 from tapeline.show import plain
-from tapeline.store.duckdb import Connection, connect, quoted, register_table
+from tapeline.store.duckdb import connect, register_table
 
 Row = dict[str, Any]
 BATCHES_PER_READ, ROWS_PER_READ = 200, 20_000
@@ -125,106 +122,11 @@ class Outbox:
                 f"coalesce(_key, {place}) as _key) from r where _verdict = 'kept' "
                 f"and _batch between {first} and {last} order by _batch, {order}, _row, _sign"
             ).to_arrow_table()
-        return found.schema, _as_rows(found)
+        return found.schema, as_rows(found)
 
     def _changes(self, first: int, last: int) -> tuple[pa.Schema, Iterator[Row]]:
         """Numbers that changed, each with what it was and what it is, in the order of the key."""
         assert self._summary is not None
-        with connect() as connection:
-            folder = self._layout.journal(self._summary.name)
-            if not register_table(connection, "j", folder, (first, last)):
-                return pa.schema([]), iter(())
-            kinds = kinds_of(connection, "j", self._summary)
-            measures = list(kinds)
-            stored = connection.sql("select * from j limit 0").to_arrow_table().schema
-            moved = _moved(connection, self._summary, kinds, (first, last))
-            before: list[Row] = []
-            if fold_view(connection, self._layout, self._summary, first - 1):
-                connection.register("moved", moved.select(self._summary.key))
-                same = " and ".join(
-                    f"folded.{k} is not distinct from moved.{k}"
-                    for k in map(quoted, self._summary.key)
-                )
-                where = f"exists (select 1 from moved where {same})"
-                before = list(_as_rows(stored_rows(connection, self._summary, where)))
-        return _shape(self._summary, measures, stored), _walked(
-            self._summary, kinds, before, _as_rows(moved)
-        )
-
-
-def _as_rows(table: pa.Table) -> Iterator[Row]:
-    """Rows as dictionaries, in a fraction of the time that Arrow takes where numpy can help."""
-    columns = [_values(column) for column in table.columns]
-    names = table.column_names
-    return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-
-
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    found: list[Any]
-    kind = column.type
-    whole = pa.types.is_integer(kind) and not column.null_count
-    if whole or pa.types.is_string(kind) or pa.types.is_decimal(kind):
-        found = column.to_numpy().tolist()
-    elif pa.types.is_timestamp(kind) and kind.tz:
-        moments = column.cast(pa.timestamp("us")).to_numpy().astype("datetime64[us]").tolist()
-        found = [None if one is None else one.replace(tzinfo=UTC) for one in moments]
-    else:
-        found = column.to_pylist()
-    return found
-
-
-def _moved(
-    connection: Connection,
-    summary: Summary,
-    kinds: dict[str, exact.Kind],
-    batches: tuple[int, int],
-) -> pa.Table:
-    """What each batch added to every number, in the order of the key."""
-    keys = ", ".join(map(quoted, summary.key))
-    rows = f"j where _batch between {batches[0]} and {batches[1]}"
-    columns = {quoted(name): kind for name, kind in kinds.items()}
-    sums = "".join(
-        f", {total} as {name}" for name, total in exact.sums_of(connection, rows, columns).items()
-    )
-    return connection.sql(
-        f"select {keys}{sums}, sum(_entries)::bigint as _entries, _batch, "
-        "string_agg(distinct _cause, ', ' order by _cause) as _cause "
-        f"from {rows} group by {keys}, _batch order by _batch, {keys}"
-    ).to_arrow_table()
-
-
-def _walked(
-    summary: Summary, kinds: dict[str, exact.Kind], before: list[Row], moved: Iterator[Row]
-) -> Iterator[Row]:
-    """Every change of a number, batch by batch; a change that leaves it as it was is none."""
-    measures = list(kinds)
-    nothing = dict.fromkeys((*measures, "_entries"), 0)
-    stands = {tuple(row[k] for k in summary.key): row for row in before}
-    for row in moved:
-        key = tuple(row[k] for k in summary.key)
-        old = stands.get(key, nothing)
-        new = {m: exact.add(kind.number(old[m]), kind.number(row[m])) for m, kind in kinds.items()}
-        new["_entries"] = old["_entries"] + row["_entries"]
-        stands[key] = new
-        was, is_now = (_number(one, kinds) for one in (old, new))
-        if was != is_now:
-            yield {
-                **{name: row[name] for name in summary.key},
-                "_old": was,
-                "_new": is_now,
-                "_cause": row["_cause"],
-                "_batch": row["_batch"],
-                "_key": "/".join(str(plain(part)) for part in key),
-            }
-
-
-def _number(row: Row, kinds: dict[str, exact.Kind]) -> Row | None:
-    """A number exists while it has entries."""
-    return shown_numbers(row, kinds) if row["_entries"] > 0 else None
-
-
-def _shape(summary: Summary, measures: list[str], moved: pa.Schema) -> pa.Schema:
-    number = pa.struct(shown_fields(moved, measures))
-    own = [moved.field(name) for name in summary.key]
-    added = [("_old", number), ("_new", number), ("_cause", pa.string()), ("_batch", pa.int64())]
-    return pa.schema([*own, *(pa.field(name, kind) for name, kind in added)])
+        key = self._summary.key
+        schema, rows = changes_of(self._layout, self._summary, first, last)
+        return schema, (row | {"_key": "/".join(str(plain(row[k])) for k in key)} for row in rows)

@@ -15,7 +15,8 @@ from tapeline.books.status import IncidentStatus
 from tapeline.books.tape import Tape
 from tapeline.deliver import SinkWorkers
 from tapeline.errors import TapelineError
-from tapeline.flow.flow import Flow, Published
+from tapeline.flow.flow import Flow
+from tapeline.flow.progress import Published, RunListener
 from tapeline.intake.loop import IntakeLoop
 from tapeline.operate.control import paused, refuse_paused
 from tapeline.operate.maintenance import Maintenance
@@ -25,7 +26,8 @@ from tapeline.operate.snapshot import answer_all
 from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.spark.compile import compiler
-from tapeline.spark.session import build_session
+from tapeline.spark.reporting import QueryReport
+from tapeline.spark.session import build_session, tuned
 from tapeline.store.housekeeping import kept_for
 from tapeline.store.lock import WriterLock
 from tapeline.supervisor import Supervisor
@@ -61,7 +63,7 @@ class Runner:
         self._given_session = session
         self._failed: TapelineError | None = None
         try:
-            self._open(session or build_session(settings, plan.name))
+            self._open(tuned(session) if session else build_session(settings, plan.name))
         except BaseException:
             self._lock.release()
             raise
@@ -86,6 +88,12 @@ class Runner:
             self.plan, self.settings, self.supervisor, lambda: self.flow.published_batch
         )
         self._reports.started(self.plan.name, self.flow.published_batch)
+        # Listeners are those of the session that was given. To tell them takes private classes.
+        told = (self._given_session or session) if self.settings.flow.prepared else None
+        self.query = QueryReport(told, self.plan.name, self.layout.home, self._not_told)
+        self._listeners: list[RunListener] = [self.query]
+        for one in self._listeners:
+            one.started()
         for words in self.flow.steps.cuts:  # of books older than this check; new ones are refused
             self._reports.log.say("digits_cut", words=words)
 
@@ -99,6 +107,8 @@ class Runner:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+        for one in self._listeners:
+            one.ended(error or self.failure)
         self.flow.close()
         self.taking.close()
         self.delivering.close()
@@ -114,6 +124,14 @@ class Runner:
     def stopping(self) -> bool:
         """Whether somebody asked for the end."""
         return self._stop.is_set()
+
+    def _not_told(self, words: str) -> None:
+        self._reports.log.say("spark_not_told", words=words)
+
+    @property
+    def spark_ui(self) -> str | None:
+        """The address of Spark's UI, if it is on."""
+        return self.session.sparkContext.uiWebUrl
 
     @property
     def failure(self) -> TapelineError | None:
@@ -131,7 +149,7 @@ class Runner:
         taking = threading.Thread(target=self.taking.take_all, args=(self._stop,), daemon=True)
         taking.start()
         try:
-            while not self._stop.is_set() and (taking.is_alive() or self._on_the_way()):
+            while not self._stop.is_set() and (taking.is_alive() or self.on_the_way):
                 answer_all(self.layout, self._still)
                 self.taking.hand_over()
                 if not self.flow.waiting:
@@ -154,7 +172,8 @@ class Runner:
             raise self.taking.failure
         return done
 
-    def _on_the_way(self) -> bool:
+    @property
+    def on_the_way(self) -> bool:
         """Whether anything on a tape has not been published."""
         return self.taking.has_new or bool(self.flow.waiting)
 
@@ -220,6 +239,8 @@ class Runner:
                 break
             done += published
             self._reports.note(published[0])
+            for one in self._listeners:
+                one.published(published[0])
             if self._rests():
                 break
             self._upkeep.after(self.flow.published_batch)

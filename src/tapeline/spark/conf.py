@@ -49,6 +49,21 @@ TUNING = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.cleaner.referenceTracking.blocking": "false",
 }
+# What a session that somebody else started must have, so that steps mean the same there.
+SESSION = {
+    key: TUNING[key]
+    for key in (
+        "spark.sql.session.timeZone",
+        "spark.sql.adaptive.enabled",
+        "spark.sql.execution.arrow.localRelationThreshold",
+        "spark.sql.execution.arrow.maxRecordsPerBatch",
+    )
+} | {
+    # Spark's defaults, which a session may have changed.
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+}
 # These a cluster needs otherwise.
 CHANGEABLE = {
     "spark.broadcast.compress",
@@ -64,6 +79,8 @@ OURS = {
     "spark.hadoop.fs.file.impl": "the jars of jars.sha256",
     "spark.master": "the setting spark.master",
     "spark.sql.shuffle.partitions": "the setting spark.master",
+    "spark.ui.enabled": "the setting spark.ui",
+    "spark.ui.port": "the setting spark.ui_port",
 }
 CODE = ("spark.jars", "spark.plugins", "spark.extraListeners", "spark.sql.extensions",
         "spark.sql.catalog", "spark.driver.userClassPathFirst", "spark.submit.pyFiles",
@@ -84,7 +101,7 @@ class SparkConf(NamedTuple):
 def spark_conf(settings: Settings, environment: Mapping[str, str] | None = None) -> SparkConf:
     """The engine's own settings and those of [spark.conf]. Refuses what cannot be meant."""
     variables = os.environ if environment is None else environment
-    plain, secret = dict(TUNING), {}
+    plain, secret = {**TUNING, **_ui(settings)}, {}
     for key, value in settings.spark.conf.items():
         _refuse(key, value)
         if value.startswith(FROM_ENVIRONMENT):
@@ -97,6 +114,18 @@ def spark_conf(settings: Settings, environment: Mapping[str, str] | None = None)
         else:
             plain[key] = value
     return SparkConf(plain, secret)
+
+
+def _ui(settings: Settings) -> dict[str, str]:
+    """Spark's UI, which listens where SPARK_LOCAL_IP says: the session makes that loopback."""
+    if not settings.spark.ui:
+        return {}
+    return {
+        "spark.ui.enabled": "true",
+        "spark.ui.port": str(settings.spark.ui_port),
+        "spark.ui.killEnabled": "false",  # it asks nobody for a password
+        "spark.ui.liveUpdate.period": "100ms",
+    }
 
 
 def _refuse(key: str, value: str) -> None:

@@ -27,7 +27,7 @@ from tapeline.java import (
     named_jar,
 )
 from tapeline.settings import Settings
-from tapeline.spark.conf import spark_conf
+from tapeline.spark.conf import SESSION, spark_conf
 from tapeline.spark.internals import class_path, jvm_runs
 from tapeline.spark.launch import java_options, start_gateway, starts_here
 
@@ -63,7 +63,9 @@ def build_session(
         "spark.sql.shuffle.partitions": _cores(settings.spark.master),
     }
     jars = _connector_jars(connectors)
-    bare = _bare_file_system()
+    _refuse_without_secret(settings, conf.secret)
+    # Executors of a cluster do not have this jar.
+    bare = _bare_file_system() if settings.spark.master.startswith("local") else []
     if bare:
         options["spark.hadoop.fs.file.impl"] = (
             "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
@@ -94,6 +96,16 @@ def build_session(
     return session
 
 
+def tuned(session: SparkSession) -> SparkSession:
+    """A session beside a user's own, with the SQL settings that the engine needs; or this one."""
+    if all(session.conf.get(key) == value for key, value in SESSION.items()):
+        return session
+    own: SparkSession = session.newSession()
+    for key, value in SESSION.items():
+        own.conf.set(key, value)
+    return own
+
+
 def _start_jvm(settings: Settings, options: dict[str, str], jars: list[Path]) -> None:
     """Start the JVM with what it must know before it runs, and nothing secret.
 
@@ -113,6 +125,16 @@ def _start_jvm(settings: Settings, options: dict[str, str], jars: list[Path]) ->
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "log4j"))
     public = SparkConf(loadDefaults=False).setAll(list(options.items()))
     SparkContext._ensure_initialized(conf=public)
+
+
+def _refuse_without_secret(settings: Settings, secret: dict[str, str]) -> None:
+    """Driver and executors of a standalone cluster know each other by a secret."""
+    if settings.spark.master.startswith("spark:") and "spark.authenticate.secret" not in secret:
+        raise OperationError(
+            f"the cluster {settings.spark.master} needs a secret. Give master and workers one in "
+            "'spark.authenticate.secret', and write in tapeline.toml, section [spark.conf]: "
+            "'spark.authenticate.secret' = 'env:NAME_OF_THE_VARIABLE'."
+        )
 
 
 def _cores(master: str) -> str:
