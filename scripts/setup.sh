@@ -122,7 +122,7 @@ if ! is_stamped project "$project"; then
     stamp project "$project"
 fi
 
-say "[4/4] Jars of Spark and of the broker (about a minute the first time)"
+say "[4/4] Jars of Spark and of the broker, and the class archive (about two minutes the first time)"
 install_jars
 
 say "Set-up is done: .venv and .jars are ready."

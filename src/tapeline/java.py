@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from tapeline.errors import OperationError
@@ -61,6 +62,16 @@ def _version_of(command: str) -> int | None:
         done = subprocess.run([command, "-version"], capture_output=True, text=True, check=False)
         match = re.search(r'version "(\d+)', done.stderr)
     return int(match[1]) if match else None
+
+
+@cache
+def spark_home() -> Path:
+    """The folder of PySpark's package, found without importing it."""
+    spec = find_spec("pyspark")
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    if not places:
+        raise OperationError("PySpark is not installed. Run: pip install pyspark")
+    return Path(places[0])
 
 
 def wanted_folder() -> Path:

@@ -57,7 +57,7 @@ class IntakeSettings:
 
 @dataclass(frozen=True)
 class FlowSettings:
-    """The limits of one batch. A tape batch is never split: the flow takes whole ones."""
+    """The limits of one batch. Intake cuts tape batches that fit, and the flow takes whole ones."""
 
     bytes_per_tape_batch: int = 2 * 1024 * 1024
     records_per_batch: int = 200_000

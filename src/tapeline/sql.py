@@ -12,6 +12,9 @@ from tapeline.errors import TapelineError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# Words of SQL that read the clock without being called.
+CLOCKS = ("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp")
+
 
 class WrongSqlError(TapelineError):
     """A text that DuckDB does not understand, or that is not one SELECT."""
@@ -19,6 +22,14 @@ class WrongSqlError(TapelineError):
     def __init__(self, words: str, select: bool = True) -> None:
         super().__init__(words)
         self.select = select
+
+
+class WrongSelectError(TapelineError):
+    """A named SELECT that does not suit the columns of its inputs, in DuckDB's words."""
+
+    def __init__(self, name: str, words: str) -> None:
+        super().__init__(words)
+        self.name = name
 
 
 @lru_cache(maxsize=500)
@@ -43,15 +54,33 @@ def names_read(query: str) -> tuple[str, ...]:
     return tuple(sorted(read - own))
 
 
-def wrong_selects(
+def unsteady_calls(query: str) -> list[str]:
+    """The functions of a SELECT whose answer depends on the moment or on chance."""
+    import duckdb
+
+    with duckdb.connect(":memory:") as connection:
+        ((text,),) = connection.execute("select json_serialize_sql(?)", [query]).fetchall()
+        nodes = list(_nodes(json.loads(text)))
+        called = {node["function_name"] for node in nodes if node.get("function_name")}
+        found = connection.execute(
+            "select distinct function_name from duckdb_functions() where stability in "
+            "('VOLATILE', 'CONSISTENT_WITHIN_QUERY') and list_contains(?, function_name)",
+            [sorted(called)],
+        ).fetchall()
+    words = {name for node in nodes for name in node.get("column_names", ()) if name in CLOCKS}
+    return sorted({f"{name}()" for (name,) in found} | words)
+
+
+def columns_of(
     selects: Mapping[str, str], inputs: Mapping[str, pa.Schema]
-) -> Iterator[tuple[str, str]]:
-    """The named SELECTs that do not suit the columns of their inputs, each with DuckDB's words.
+) -> dict[str, tuple[str, ...]]:
+    """The columns of named SELECTs over inputs with these columns.
 
     A SELECT may read those before it. Inputs are empty: only names and types are compared.
     """
     import duckdb
 
+    found: dict[str, tuple[str, ...]] = {}
     with duckdb.connect(":memory:") as connection:
         connection.execute("set TimeZone = 'UTC'")
         connection.execute("set enable_external_access = false")
@@ -60,9 +89,11 @@ def wrong_selects(
         for name, select in selects.items():
             try:
                 connection.execute(f'create temp view "{name}" as {select}')
-                connection.execute(f'select * from "{name}"')
+                described = connection.execute(f'select * from "{name}"').description or ()
             except duckdb.Error as error:
-                yield name, str(error)
+                raise WrongSelectError(name, str(error)) from None
+            found[name] = tuple(column[0] for column in described)
+    return found
 
 
 def _nodes(value: Any) -> Iterator[dict[str, Any]]:

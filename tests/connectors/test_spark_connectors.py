@@ -14,7 +14,8 @@ from pyspark.sql.avro.functions import from_avro, to_avro
 from tapeline.broker import Broker
 from tapeline.errors import OperationError
 from tapeline.settings import Settings
-from tapeline.spark.session import CONNECTORS, build_session
+from tapeline.spark.jvm import CONNECTORS
+from tapeline.spark.session import build_session
 from tests.support.kafka import produced
 
 SCHEMA = {

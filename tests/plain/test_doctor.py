@@ -37,6 +37,7 @@ def examined(settings: Settings, now: datetime = NOW) -> dict[str, Finding]:
 
 def test_a_new_project_is_ok(settings: Settings) -> None:
     found = examined(settings)
+    found.pop("class archive")  # whether there is one is a fact of this machine
     assert {what: one.state for what, one in found.items() if one.state != "ok"} == {}
     assert {"Java", "jars", "books", "source raw_trades", "disk", "clock"} <= found.keys()
     assert found["reference settlement_calendar"].words == "ends on 2027-12-31"

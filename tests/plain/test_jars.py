@@ -18,7 +18,8 @@ from tapeline.operate.doctor.machine import jars
 from tapeline.operate.setup import IVY_FILE
 from tapeline.settings import Settings
 from tapeline.spark import session
-from tapeline.spark.session import BARE_FILE_SYSTEM, CONNECTORS, build_session
+from tapeline.spark.jvm import BARE_FILE_SYSTEM, CONNECTORS, bare_file_system, connector_jars
+from tapeline.spark.session import build_session
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -89,7 +90,7 @@ def test_a_jar_that_sorts_first_is_not_taken_in_its_place(folder: Path) -> None:
     for prefix in (BARE_FILE_SYSTEM, *CONNECTORS["avro"]):
         (folder / f"{prefix}-0.jar").write_bytes(b"of somebody else")
         (folder / f"{prefix}0.jar").write_bytes(b"of somebody else")
-    taken = [*session._bare_file_system(), *session._connector_jars(["avro"])]
+    taken = [*bare_file_system(), *connector_jars(["avro"])]
     assert [jar.name for jar in taken] == [
         named_jar(BARE_FILE_SYSTEM),
         named_jar(CONNECTORS["avro"][0]),

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from tapeline import java
 from tapeline.cli import app
+from tapeline.cli import setup as cli_setup
 from tapeline.errors import OperationError
 from tapeline.java import file_sum, java_command, java_version, wanted_folder
 from tapeline.operate import setup
@@ -29,6 +30,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(setup, "LIST", listed)
     folder = tmp_path / "home" / "cache" / "jars"
     monkeypatch.setenv("TAPELINE_JARS", str(folder))
+    monkeypatch.setattr(cli_setup, "_has_archive", lambda: True)  # test_class_archive.py has it
     return folder
 
 

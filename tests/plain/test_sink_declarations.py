@@ -85,8 +85,8 @@ def test_what_cannot_be_a_sink_is_refused_with_its_place() -> None:
         (Files("out/", format="text"), of_rows, "json, csv or parquet"),
         (Files("landing/"), of_rows, "its output would come in again"),
         (object(), of_rows, "which is not a destination"),
-        (Console(), of_changes, "as Changes, of a summary, but it is not declared"),
-        (Console(), of_stream, "a summary annotated as Changes, or an alert"),
+        (Console(), of_changes, "as Changes, of a summary or view, but it is not declared"),
+        (Console(), of_stream, "a summary or view annotated as Changes, or an alert"),
     ]
     for connector, function, words in refused:
         with pytest.raises(DeclarationError, match=words) as error:
@@ -211,7 +211,7 @@ def test_what_cannot_be_an_alert_is_refused_with_its_place() -> None:
 
     for function, severity, words in (
         (of_rows, "warning", "annotated as Each"),
-        (of_nothing, "warning", "neither a table nor a summary"),
+        (of_nothing, "warning", "not a table, summary or view"),
         (of_each, "loud", "the severity 'loud'"),
     ):
         with pytest.raises(DeclarationError, match=rf"test_sink_declarations.py:\d+: .*{words}"):

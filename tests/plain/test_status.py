@@ -53,7 +53,7 @@ def flow_of_two_sources() -> Any:
         published_batch=6,
         published_at=at(3),
         acts_waiting=1,
-        backlog=SimpleNamespace(position={"raw": 9, "topic": 2}, of=waiting.__getitem__),
+        backlog=SimpleNamespace(largest=0, position={"raw": 9, "topic": 2}, of=waiting.__getitem__),
         room=SimpleNamespace(records=1000),
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 from tapeline import DeclarationError, Files, Pipeline, Stream
 from tapeline.plan import resolve
-from tapeline.plan.graph import refuse_wrong_views, view_inputs
+from tapeline.plan.views import refuse_wrong_views, view_inputs
 from tapeline.sql import names_read
 
 SHAPES = {

@@ -6,15 +6,14 @@ import pyarrow as pa
 
 from tapeline.books.averages import shown_kinds
 from tapeline.books.exact import OVERFLOW, Kind
-from tapeline.books.reader import Books
+from tapeline.books.layout import Layout
 from tapeline.books.schemas import JOURNAL, UNREAD
-from tapeline.declare import Summary
+from tapeline.declare import Pipeline, Summary
 from tapeline.store.delta_files import stored_schema
 
 
-def shape_of(books: Books, name: str) -> pa.Schema:
+def shape_of(plan: Pipeline, layout: Layout, name: str) -> pa.Schema:
     """The columns of a summary, table or reference as a reader sees them."""
-    plan, layout = books.plan.pipeline, books.layout
     if name in plan.tables:
         stored = stored_schema(layout.register(name))
         return pa.schema([field for field in stored if field.name not in UNREAD])

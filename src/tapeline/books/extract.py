@@ -35,7 +35,7 @@ def extract_shape(books: Books, name: str, changes: bool) -> pa.Schema:
         )
     with connect() as connection:
         if name in plan.declared and name not in plan.views and name not in plan.sources:
-            return shape_of(books, name)
+            return shape_of(plan, books.layout, name)
         if not books.open(connection, name, books.cut()):  # a name that is not there is refused
             raise QuestionError(f"view '{name}' reads what has no rows yet. Run the pipeline once.")
         return connection.sql(f'select * from "{name}" limit 0').to_arrow_table().schema

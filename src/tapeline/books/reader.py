@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tapeline.books.columns import shape_of
 from tapeline.books.commit import Commit, Counts
-from tapeline.books.commits import CommitRow, published_by, read_commits, read_tail
+from tapeline.books.commits import published_by, read_commits, read_tail
 from tapeline.books.fold import Clock, exact_rows, fold_view
 from tapeline.books.layout import Layout
 from tapeline.books.reasons import DETAIL
@@ -20,7 +21,7 @@ from tapeline.declare import Summary, Table
 from tapeline.declare.duration import parse_duration
 from tapeline.errors import QuestionError, did_you_mean
 from tapeline.plan import Plan
-from tapeline.plan.graph import view_inputs
+from tapeline.plan.views import view_inputs
 from tapeline.store.duckdb import Connection, ConversionFailed, OutOfRange, connect, register_table
 
 # Reasons with their details, for people.
@@ -63,15 +64,22 @@ class Books:
         rows = read_tail(self.layout.commits)
         published = [row for row in rows if row.publishes]
         if as_reported is not None and (not published or published[0].at > as_reported):
-            return self.cut_at(published_by(self.layout.commits, as_reported))
-        if as_reported is not None:
+            batch = published_by(self.layout.commits, as_reported)
+            rows = read_commits(self.layout.commits, batch, batch) if batch else []
+            published = [row for row in rows if row.publishes]
+        elif as_reported is not None:
             published = [row for row in published if row.at <= as_reported]
-        return _read_point(rows, published)
+        if not published:
+            return ReadPoint(0, None, Commit())
+        batch = published[-1].batch
+        decided = next(row for row in rows if row.batch == batch and row.decides)
+        return ReadPoint(batch, published[-1].at, decided.commit)
 
-    def cut_at(self, batch: int) -> ReadPoint:
-        """A published batch by its number; 0 is before the first."""
+    def at(self, batch: int) -> ReadPoint:
+        """A batch that was published earlier; 0 is before the first one."""
         rows = read_commits(self.layout.commits, batch, batch) if batch else []
-        return _read_point(rows, [row for row in rows if row.publishes])
+        decided = next((row for row in rows if row.decides), None)
+        return ReadPoint(batch, None, decided.commit if decided else Commit())
 
     def read(self, name: str, as_reported: datetime | None = None) -> pa.Table:
         """A summary, view, table or reference as it stands, or as it was published by a moment."""
@@ -172,8 +180,9 @@ class Books:
             return self._register_reference(connection, name, cut)
         view = plan.views[name]
         for other in view_inputs(plan, view):
-            if not self.open(connection, other, cut):
-                return False  # it reads a summary or table that has no entry yet
+            if not self.open(connection, other, cut):  # no entry yet: its columns are known
+                shape = shape_of(plan, self.layout, other)
+                connection.register(other, shape.empty_table())
         connection.execute(f'create or replace temp view "{name}" as {view.sql}')
         return True
 
@@ -206,14 +215,6 @@ class Books:
         if table not in self.plan.pipeline.tables:
             hint = did_you_mean(table, self.plan.pipeline.tables)
             raise QuestionError(f"table '{table}' not found; only tables have verdicts.{hint}")
-
-
-def _read_point(rows: list[CommitRow], published: list[CommitRow]) -> ReadPoint:
-    if not published:
-        return ReadPoint(0, None, Commit())
-    batch = published[-1].batch
-    decided = next(row for row in rows if row.batch == batch and row.decides)
-    return ReadPoint(batch, published[-1].at, decided.commit)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import pyarrow as pa
 from tapeline.books.columns import shape_of
 from tapeline.books.reader import Answer, Books, ReadPoint
 from tapeline.errors import OperationError, QuestionError
-from tapeline.plan.graph import view_inputs
 from tapeline.sql import WrongSqlError, names_read
 from tapeline.store.duckdb import (
     MEMORY_LIMIT,
@@ -46,7 +45,7 @@ def ask_sql(
             _open(connection, books, name, cut)
         rows = _answer(connection, query, limits)
     more = rows.num_rows > limits.rows
-    return Answer(cut.batch, cut.at, _whole_numbers(rows.slice(0, limits.rows)), more)
+    return Answer(cut.batch, cut.at, whole_numbers(rows.slice(0, limits.rows)), more)
 
 
 def askable(books: Books) -> list[dict[str, Any]]:
@@ -88,13 +87,7 @@ def _open(connection: Connection, books: Books, name: str, cut: ReadPoint) -> No
     """Make a name readable; what has no rows yet has its columns all the same."""
     if books.open(connection, name, cut):
         return
-    views = books.plan.pipeline.views
-    if name not in views:
-        connection.register(name, shape_of(books, name).empty_table())
-        return
-    for other in view_inputs(books.plan.pipeline, views[name]):
-        _open(connection, books, other, cut)
-    connection.execute(f'create or replace temp view "{name}" as {views[name].sql}')
+    connection.register(name, shape_of(books.plan.pipeline, books.layout, name).empty_table())
 
 
 def _answer(connection: Connection, query: str, limits: Limits) -> pa.Table:
@@ -130,7 +123,7 @@ def _first(reader: pa.RecordBatchReader, count: int) -> pa.Table:
     return pa.Table.from_batches(batches, reader.schema).slice(0, count)
 
 
-def _whole_numbers(rows: pa.Table) -> pa.Table:
+def whole_numbers(rows: pa.Table) -> pa.Table:
     """Sums of counts as integers where they fit: DuckDB adds them up in 128 bits."""
     for place, field in enumerate(rows.schema):
         if field.type == HUGEINT:

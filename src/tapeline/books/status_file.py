@@ -107,7 +107,7 @@ class StatusFile:
             drop_files=sum(files for files, _ in self.dropped.values()),
             records_per_second=round(records / span, 1) if span else None,
             batch_milliseconds=round(seconds[len(seconds) // 2] * 1000) if seconds else None,
-            batch_limit_records=flow.room.records,
+            batch_limit_records=max(flow.room.records, flow.backlog.largest),
             overruns=self.overruns,
             problems=dict(self.problems),
             incidents=self.incidents,

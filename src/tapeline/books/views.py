@@ -19,7 +19,7 @@ from tapeline.books.schemas import UNREAD
 from tapeline.books.sql_dialects import Dialect, in_comment
 from tapeline.declare import Summary, View
 from tapeline.declare.duration import parse_duration
-from tapeline.plan.graph import view_inputs
+from tapeline.plan.views import view_inputs
 from tapeline.store.delta_files import stored_schema
 
 # One row: the last published batch, the clocks and the references' versions it saw. No declared

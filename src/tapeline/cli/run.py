@@ -45,10 +45,14 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Check a pipeline and show its steps. Reads no data."""
-    from tapeline.plan.graph import makes_key, refuse_wrong_views, view_inputs
+    from tapeline.plan.graph import makes_key
+    from tapeline.plan.views import refuse_wrong_views, view_inputs
 
     found, settings = load(pipeline, project, None)
     if check:
+        from tapeline.spark.jvm import prepare_jvm
+
+        prepare_jvm(settings, short=True)  # Java starts while Python imports the rest
         from tapeline.books.references import rows_by_name
         from tapeline.spark.compile import prepare
         from tapeline.spark.session import build_session
@@ -118,12 +122,15 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until Ctrl-C, or once with --once."""
-    from tapeline.operate.runner import Runner
-
     interval = None if every == "asap" else parse_duration(every)
     found, settings = load(pipeline, project, root)
     if not as_json:
         err.print("Starting Spark for", styled(found.name, "bold"), "...")
+    from tapeline.spark.jvm import prepare_jvm
+
+    prepare_jvm(settings)  # Java starts while Python imports the rest
+    from tapeline.operate.runner import Runner
+
     with Runner(found, settings) as runner:
         signal.signal(signal.SIGTERM, lambda *_: runner.stop())
         if runner.spark_ui and not as_json:

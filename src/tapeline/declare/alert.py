@@ -1,4 +1,4 @@
-"""An alert: a sentence, and a condition on every row of a table or number of a summary."""
+"""An alert: a sentence, and a condition on every row of a table, summary or view."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 else:
 
     class Each:
-        """In an alert's signature: one row of a table, or one number of a summary."""
+        """In an alert's signature: one row of a table or view, or one number of a summary."""
 
 
 Severity = Literal["info", "warning", "critical"]
@@ -48,7 +48,7 @@ def alert_of(function: Callable[..., Any], severity: Severity, where: Where) -> 
     said = annotated(function)
     if [last_name(text) for text in said.values()] != ["Each"]:
         raise DeclarationError(
-            f"{where}: {name}() is an alert. It needs one parameter, a table or a summary "
+            f"{where}: {name}() is an alert. It needs one parameter, a table, summary or view "
             "annotated as Each, and returns whether the alert is active for that row."
         )
     return Alert(name, function, next(iter(said)), severity, where)

@@ -303,7 +303,7 @@ class Pipeline:
         return declare
 
     def sink(self, connector: Any) -> Callable[[StepFunction], StepFunction]:
-        """Declare where published rows of a table (Rows) or changes of a summary (Changes) go.
+        """Declare where rows of a table (Rows) or changes of a summary or view (Changes) go.
 
         The function gets what one batch brought, as a list of dictionaries in a fixed order, and
         gives what is sent of it. It may set `_key` and `_headers` of a message.

@@ -21,7 +21,7 @@ else:
         """In a sink's signature: the rows of a table that a batch brought or took back."""
 
     class Changes:
-        """In a sink's signature: the numbers of a summary that a batch changed."""
+        """In a sink's signature: the numbers of a summary or view that a batch changed."""
 
     class Alerts:
         """In a sink's signature: what a batch raised and closed of an alert."""
@@ -61,5 +61,5 @@ def sink_input(function: Callable[..., Any], where: Where) -> tuple[str, Kind]:
         return kinds[0][0], kinds[0][1]
     raise DeclarationError(
         f"{where}: {function.__name__}() is a sink. It needs one parameter: a table annotated as "
-        "Rows, a summary annotated as Changes, or an alert annotated as Alerts."
+        "Rows, a summary or view annotated as Changes, or an alert annotated as Alerts."
     )

@@ -12,13 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from tapeline.books import Layout
-from tapeline.books.changes import as_rows, changes_of
+from tapeline.books import Books, Layout
+from tapeline.books.arrow_rows import as_rows
+from tapeline.books.changes import changes_of
 from tapeline.books.commits import read_commits
 from tapeline.books.position import has_rows
 from tapeline.declare import Sink
 from tapeline.declare.destination import SinkBatch, SinkPosition
 from tapeline.deliver.alerts import events, shape
+from tapeline.deliver.view_changes import ViewChanges
 from tapeline.errors import OperationError
 from tapeline.plan import Plan
 from tapeline.show import plain
@@ -40,21 +42,23 @@ class Outbox:
         self._alert = plan.pipeline.alerts.get(sink.reads)
         self._reads = self._alert.reads if self._alert else sink.reads
         self._summary = plan.pipeline.summaries.get(self._reads)
+        view = plan.pipeline.views.get(self._reads)
+        self._view = ViewChanges(Books(plan, layout.home), view) if view else None
 
     def after(self, batch: int, published: int, rows: int) -> tuple[SinkPosition, list[SinkBatch]]:
         """What comes after a batch: at least one batch, and about this many rows of the books.
 
         Also the place that is reached: batches that send nothing are not among the outgoing.
         """
-        places = self._places(batch + 1, min(published, batch + BATCHES_PER_READ), rows)
+        most = 1 if self._view else BATCHES_PER_READ  # a view is compared batch by batch
+        places = self._places(batch + 1, min(published, batch + most), rows)
         if not places:
             raise OperationError(
                 f"the books lack batch {batch + 1}, which sink {self._sink.name} sends next. "
                 "Restore them from a backup."
             )
         last = max(places)
-        found = self._changes if self._summary else self._rows
-        schema, came = found(batch + 1, last)
+        schema, came = self._read(batch + 1, last)
         if self._alert:
             schema = shape(schema)
         outgoing = []
@@ -64,15 +68,20 @@ class Outbox:
                 outgoing.append(SinkBatch(SinkPosition(number, places[number]), sent, schema))
         return SinkPosition(last, places[last]), outgoing
 
-    def all_rows(self, published: int) -> list[Row]:
-        """Everything that is sent through a batch."""
+    def all_rows(self, published: int, reached: int = 0) -> list[Row]:
+        """Everything that is sent after one batch, through another."""
         sent: list[Row] = []
-        reached = 0
         while reached < published:
             place, outgoing = self.after(reached, published, ROWS_PER_READ)
             reached = place.batch
             sent += [row for one in outgoing for row in one.rows]
         return sent
+
+    def events_at(self, batch: int) -> list[Row]:
+        """The alerts on a view that are active at a batch, as if it were the first one."""
+        assert self._alert is not None
+        assert self._view is not None
+        return list(events(self._alert, list(self._view.between(0, batch)[1])))
 
     def hash_of(self, batch: int) -> str | None:
         """The hash of a published batch; None when these books have none of that number."""
@@ -108,6 +117,11 @@ class Outbox:
                 "Return a list of dictionaries, one per message."
             )
         return sent
+
+    def _read(self, first: int, last: int) -> tuple[pa.Schema, Iterator[Row]]:
+        if self._view:
+            return self._view.of_batch(last)
+        return self._changes(first, last) if self._summary else self._rows(first, last)
 
     def _rows(self, first: int, last: int) -> tuple[pa.Schema, Iterator[Row]]:
         """Kept rows that came (`_sign` 1) or were taken back (-1), in the order of the tape."""

@@ -31,6 +31,11 @@ class Backlog:
     def records(self) -> int:
         return sum(b.records for batches in self._pending.values() for b in list(batches))
 
+    @property
+    def largest(self) -> int:
+        """The records of the largest tape batch that waits: it is taken whole."""
+        return max((b.records for some in self._pending.values() for b in list(some)), default=0)
+
     def of(self, source: str) -> tuple[int, datetime | None]:
         """How many records of a source wait, and when the oldest came on the tape."""
         batches = list(self._pending[source])

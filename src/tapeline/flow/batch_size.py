@@ -17,15 +17,10 @@ class BatchSize:
         self._target_seconds = target_seconds
         self.records = most_records
 
-    @property
-    def follows(self) -> bool:
-        """Whether there is a target to follow."""
-        return self._target_seconds > 0
-
     def note(self, records: int, seconds: float) -> None:
         """Note how long a batch of this many records took."""
-        if not self.follows or not records:
-            return
+        if not self._target_seconds or not records:
+            return  # there is no target to follow
         factor = min(STEP, max(1 / STEP, self._target_seconds / max(seconds, 1e-6)))
         if abs(factor - 1) < NEAR or (factor > 1 and records < self.records / 2):
             return  # a quick batch of a few records says nothing of a full one

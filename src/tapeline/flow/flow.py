@@ -31,7 +31,7 @@ from tapeline.flow.progress import Published, SourceProgress, Stopwatch, batch_a
 from tapeline.flow.steps import Compile, Compute, StepFailedError, Steps
 from tapeline.flow.table import TableResult, TableState
 from tapeline.plan import Plan
-from tapeline.plan.graph import refuse_wrong_views
+from tapeline.plan.views import refuse_wrong_views
 from tapeline.settings import Settings
 from tapeline.store.duckdb import newest_batch
 from tapeline.store.recovery import Recovery

@@ -37,7 +37,7 @@ class IntakeLimits:
     expansion_ratio: int = 200
     decoded_bytes: int = 64 * MIB
     settle_seconds: float = 1.0
-    room: BatchSize | None = None  # how many records a batch may hold, if that changes
+    room: BatchSize | None = None  # how many records a batch of the flow may hold
 
     @property
     def piece_records(self) -> int:

@@ -42,14 +42,16 @@ class Opening:
             files_per_pass=said.files_per_pass,
             records_per_piece=said.records_per_piece,
             bytes_per_piece=said.bytes_per_piece,
-            bytes_per_tape_batch=settings.flow.bytes_per_tape_batch,
+            bytes_per_tape_batch=min(
+                settings.flow.bytes_per_tape_batch, settings.flow.bytes_per_batch
+            ),
             record_bytes=said.record_bytes,
             file_bytes=said.file_bytes,
             file_rows=said.file_rows,
             expansion_ratio=said.expansion_ratio,
             decoded_bytes=said.decoded_bytes,
             settle_seconds=said.settle_seconds,
-            room=flow.room if flow.room.follows else None,
+            room=flow.room,
         )
 
     def open(self, name: str) -> SourceIntake:

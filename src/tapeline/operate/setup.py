@@ -9,7 +9,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 from tapeline.errors import OperationError
@@ -21,6 +20,7 @@ from tapeline.java import (
     java_version,
     listed_jars,
     packaged_java,
+    spark_home,
     wanted_folder,
     wrong_jars,
 )
@@ -108,10 +108,8 @@ def _java() -> str:
 
 
 def _ivy() -> str:
-    """The jar of Ivy in PySpark's package, found without importing PySpark."""
-    spec = find_spec("pyspark")
-    places = spec.submodule_search_locations if spec else None
-    found = [jar for place in places or () for jar in Path(place).glob("jars/ivy-*.jar")]
+    """The jar of Ivy in PySpark's package."""
+    found = list(spark_home().glob("jars/ivy-*.jar"))
     if len(found) != 1:
         raise OperationError(
             "the Ivy inside PySpark was not found. Install PySpark again: pip install "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tapeline.declare import (
     Alert,
@@ -19,12 +19,9 @@ from tapeline.declare import (
     View,
 )
 from tapeline.errors import DeclarationError, did_you_mean
+from tapeline.plan.views import check_delivered, check_view
 from tapeline.plan.visible import refuse_visible
 from tapeline.settings import FAR
-from tapeline.sql import WrongSqlError, names_read, wrong_selects
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 INSTEAD = (
     "A step cannot join two streams. If '{0}' is a file of facts, declare it with "
@@ -32,10 +29,6 @@ INSTEAD = (
     "of its own and join the summaries in a view."
 )
 
-NOT_PARSED = (
-    "cannot be parsed. Write names that are also words of SQL in double quotes, for example "
-    '"order".\n{}'
-)
 DESTINATION = ("open", "position", "send", "close")  # what a sink calls
 
 
@@ -70,7 +63,7 @@ def resolve(pipeline: Pipeline) -> Plan:
     for table in pipeline.tables.values():
         _check_table(pipeline, table)
     for view in pipeline.views.values():
-        _check_view(pipeline, view)
+        check_view(pipeline, view)
     if not pipeline.sources:
         raise DeclarationError(
             f"pipeline '{pipeline.name}' has no source. Add pipeline.source(name, Files(...))."
@@ -159,18 +152,22 @@ def _check_pull(pipeline: Pipeline, pull: Pull) -> None:
 
 
 def _check_alert(pipeline: Pipeline, alert: Alert) -> None:
-    known = {**pipeline.tables, **pipeline.summaries}
+    known = {**pipeline.tables, **pipeline.summaries, **pipeline.views}
     if alert.reads not in known:
         raise DeclarationError(
-            f"{alert.where}: {alert.name}() reads '{alert.reads}', which is neither a table nor a "
-            f"summary.{did_you_mean(alert.reads, known)}"
+            f"{alert.where}: {alert.name}() reads '{alert.reads}', which is not a table, summary "
+            f"or view.{did_you_mean(alert.reads, known)}"
         )
+    check_delivered(pipeline, alert)
 
 
 def _check_sink(pipeline: Pipeline, sink: Sink) -> None:
     readable: dict[str, tuple[Mapping[str, Any], str]] = {
         "rows": (pipeline.tables, "Rows, of a table"),
-        "changes": (pipeline.summaries, "Changes, of a summary"),
+        "changes": (
+            {**pipeline.summaries, **pipeline.views},
+            "Changes, of a summary or view",
+        ),
         "alerts": (pipeline.alerts, "Alerts, of an alert"),
     }
     known, what = readable[sink.kind]
@@ -179,6 +176,7 @@ def _check_sink(pipeline: Pipeline, sink: Sink) -> None:
             f"{sink.where}: {sink.name}() reads '{sink.reads}' as {what}, but it is not "
             f"declared.{did_you_mean(sink.reads, known)}"
         )
+    check_delivered(pipeline, sink)
     try:
         _ = sink.connector.goes_to
         lacks = [name for name in DESTINATION if not hasattr(sink.destination(), name)]
@@ -284,48 +282,6 @@ def _check_summary(pipeline: Pipeline, summary: Summary) -> None:
         raise DeclarationError(
             f"{summary.where}: {summary.name}() needs both time and width, or neither."
         )
-
-
-def _check_view(pipeline: Pipeline, view: View) -> None:
-    """A view is one SELECT over summaries, tables, references and views before it."""
-    if ";" in view.sql:
-        raise DeclarationError(f"{view.where}: view '{view.name}' must be one SELECT, without ';'.")
-    try:
-        names = names_read(view.sql)
-    except WrongSqlError as error:
-        words = "must be one SELECT." if not error.select else NOT_PARSED.format(error)
-        raise DeclarationError(f"{view.where}: view '{view.name}' {words}") from None
-    readable = _readable(pipeline)
-    before = list(pipeline.views)[: list(pipeline.views).index(view.name)]
-    for name in names:
-        if name not in readable:
-            hint = did_you_mean(name, readable)
-            raise DeclarationError(
-                f"{view.where}: view '{view.name}' reads '{name}', which is not a summary, table "
-                f"or reference.{hint}"
-            )
-        if name in pipeline.views and name not in before:
-            raise DeclarationError(
-                f"{view.where}: view '{view.name}' reads the view '{name}', which is declared "
-                f"after it or not at all. Declare '{name}' first."
-            )
-
-
-def view_inputs(pipeline: Pipeline, view: View) -> list[str]:
-    """The summaries, tables, references and views that a view reads."""
-    return [name for name in names_read(view.sql) if name in _readable(pipeline)]
-
-
-def _readable(pipeline: Pipeline) -> Mapping[str, Any]:
-    return {**pipeline.summaries, **pipeline.tables, **pipeline.references, **pipeline.views}
-
-
-def refuse_wrong_views(pipeline: Pipeline, inputs: Mapping[str, pa.Schema]) -> None:
-    """Refuse views that do not suit the columns of what they read."""
-    selects = {view.name: view.sql for view in pipeline.views.values()}
-    for name, words in wrong_selects(selects, inputs) if selects else ():
-        view = pipeline.views[name]
-        raise DeclarationError(f"{view.where}: view '{name}' does not work. {words}")
 
 
 def _ordered(pipeline: Pipeline) -> list[Table]:

@@ -143,7 +143,7 @@ class BooksReader(DataSourceReader):
         if self._asked.changes:
             return _changes(books, self._asked.name, partition)
         batches = (partition.first, partition.last)
-        rows = extract(books, self._asked.name, books.cut_at(partition.cut), batches)
+        rows = extract(books, self._asked.name, books.at(partition.cut), batches)
         return iter(rows.to_batches())
 
 

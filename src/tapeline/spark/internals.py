@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from tempfile import NamedTemporaryFile
 from typing import Any, Protocol, TypeVar, cast
 
@@ -162,6 +163,14 @@ def jvm_runs() -> bool:
     return SparkContext._gateway is not None
 
 
+def end_jvm() -> None:
+    """End the JVM and wait for it: it may have something to write."""
+    gateway: Any = SparkContext._gateway
+    process = gateway.proc
+    process.stdin.close()
+    process.wait()
+
+
 def class_path(session: SparkSession) -> str:
     """The class path that the JVM was started with."""
     return str(_jvm(session).java.lang.System.getProperty("java.class.path"))
@@ -270,6 +279,8 @@ class PlannedRdd:
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
     """The Arrow types in which Spark returns rows of this schema."""
+    if "timezone" not in signature(to_arrow_schema).parameters:  # before Spark 4.2
+        return to_arrow_schema(schema)
     return to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
 
 

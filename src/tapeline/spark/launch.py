@@ -3,10 +3,13 @@
 The class path holds files only, never a folder: with a folder Java could not keep the classes it
 has loaded in an archive. Clusters, and projects with a SPARK_CONF_DIR of their own, start by
 Spark's own scripts.
+
+Nothing here imports PySpark before it connects: Java starts while Python imports the rest.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import struct
@@ -15,13 +18,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyspark
-from pyspark.java_gateway import launch_gateway
-
 from tapeline.errors import OperationError
+from tapeline.java import spark_home
 
 LOG4J = Path(__file__).parent / "log4j" / "log4j2.properties"
 GATEWAY = "org.apache.spark.api.python.PythonGatewayServer"
@@ -42,6 +44,8 @@ MODULES = (
     "--sun-misc-unsafe-memory-access=allow",
     "--enable-native-access=ALL-UNNAMED",
 )
+# Java 24 has no such package any more, and complains if it is to be opened.
+GONE, GONE_SINCE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED", 24
 POLL_SECONDS = 0.02
 PORT, SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 
@@ -54,51 +58,115 @@ def starts_here(master: str, environment: Mapping[str, str] = os.environ) -> boo
 
 def class_path(more: Sequence[Path] = ()) -> list[Path]:
     """Spark's jars, then others: an archive of classes stays valid when jars follow at the end."""
-    return [*sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar")), *more]
+    return [*sorted((spark_home() / "jars").glob("*.jar")), *more]
 
 
-def java_options(memory: str, options: str) -> list[str]:
-    return [f"-Xmx{memory}", *MODULES, *options.split(), f"-Dlog4j2.configurationFile={LOG4J}"]
+def java_options(version: int, memory: str, options: str) -> list[str]:
+    modules = [one for one in MODULES if one != GONE or version < GONE_SINCE]
+    return [f"-Xmx{memory}", *modules, *options.split(), f"-Dlog4j2.configurationFile={LOG4J}"]
 
 
-def start_gateway(java: str, options: Sequence[str], jars: Sequence[Path]) -> Any:
-    """Start the JVM and connect to it, as PySpark's launch_gateway does. It ends with us."""
-    with tempfile.TemporaryDirectory() as folder:  # of mode 0700: the file has the secret
-        info = Path(folder) / "connection"
-        process = subprocess.Popen(
-            [java, *options, "-cp", os.pathsep.join(map(str, class_path(jars))), GATEWAY],
+@dataclass(frozen=True)
+class Launch:
+    """How to start a JVM. `archived` are the options that an archive of classes adds."""
+
+    java: str
+    options: tuple[str, ...]
+    jars: tuple[Path, ...]
+    archived: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> list[str]:
+        paths = os.pathsep.join(map(str, class_path(self.jars)))
+        return [self.java, *self.options, *self.archived, "-cp", paths, GATEWAY]
+
+
+class StartedJvm:
+    """A JVM on its way up. It ends with us."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        # Of mode 0700: the file has the secret.
+        self._folder = tempfile.TemporaryDirectory()
+        self._info = Path(self._folder.name) / "connection"
+        self.process = subprocess.Popen(
+            launch.command,
             stdin=subprocess.PIPE,  # its end is the end of the JVM
             env={
                 **os.environ,
-                "SPARK_HOME": str(Path(pyspark.__file__).parent),
+                "SPARK_HOME": str(spark_home()),
                 "SPARK_CONNECT_MODE": "0",
-                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
+                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._info),
             },
             preexec_fn=_ignore_interrupts,  # noqa: PLW1509 - as PySpark does; it takes no lock
         )
-        port, secret = _connection(process, info)
-    with _told(port, secret):
-        gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
-    gateway.proc = process
-    return gateway
+
+    def connect(self) -> Any:
+        """Wait for the JVM and connect to it, as PySpark's launch_gateway does."""
+        from pyspark.java_gateway import launch_gateway
+
+        with self._folder:
+            port, secret = self._connection()
+        with _told(port, secret):
+            gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+        gateway.proc = self.process
+        return gateway
+
+    def _connection(self) -> tuple[int, str]:
+        """Port and secret, which the JVM writes into a file that it then renames."""
+        while not self._info.is_file():
+            if self.process.poll() is not None:
+                self.end()
+                code = self.process.returncode
+                raise OperationError(f"Java exited with {code} before Spark started")
+            time.sleep(POLL_SECONDS)
+        content = self._info.read_bytes()
+        port, length = struct.unpack(">ii", content[:8])
+        return port, content[8 : 8 + length].decode()
+
+    def end(self) -> None:
+        """Nobody connects to it."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self._folder.cleanup()
+
+
+_ahead: list[StartedJvm] = []
+
+
+def start_ahead(launch: Launch) -> None:
+    """Start the JVM now for the session that is asked for later."""
+    _ahead.append(StartedJvm(launch))
+
+
+@atexit.register
+def end_unused() -> None:
+    """End a JVM that was started ahead and that nobody asked for."""
+    while _ahead:
+        _ahead.pop().end()
+
+
+def start_gateway(launch: Launch) -> Any:
+    """The gateway of a JVM with these jars: of the one that was started ahead, or of a new one.
+
+    An archive that breaks Java is no reason to fail: the JVM starts again without it.
+    """
+    ahead = bool(_ahead) and _ahead[-1].launch.jars == launch.jars
+    found = _ahead.pop() if ahead else StartedJvm(launch)
+    end_unused()
+    try:
+        return found.connect()
+    except OperationError:
+        if not launch.archived:
+            raise
+    return StartedJvm(Launch(launch.java, launch.options, launch.jars)).connect()
 
 
 def _ignore_interrupts() -> None:
     """Ctrl-C is for Python, which ends the batch at work first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _connection(process: subprocess.Popen[bytes], info: Path) -> tuple[int, str]:
-    """Port and secret, which the JVM writes into a file that it then renames."""
-    while not info.is_file():
-        if process.poll() is not None:
-            assert process.stdin is not None
-            process.stdin.close()
-            raise OperationError(f"Java exited with {process.returncode} before Spark started")
-        time.sleep(POLL_SECONDS)
-    content = info.read_bytes()
-    port, length = struct.unpack(">ii", content[:8])
-    return port, content[8 : 8 + length].decode()
 
 
 @contextmanager

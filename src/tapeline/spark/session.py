@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyspark
 from pyspark import SparkConf, SparkContext
@@ -18,40 +18,34 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from tapeline.errors import OperationError
-from tapeline.java import (
-    OLDEST_JAVA,
-    compared_jars,
-    has_jar,
-    java_command,
-    java_version,
-    named_jar,
-)
+from tapeline.java import OLDEST_JAVA
 from tapeline.settings import Settings
 from tapeline.spark.conf import SESSION, spark_conf
 from tapeline.spark.internals import class_path, jvm_runs
-from tapeline.spark.launch import java_options, start_gateway, starts_here
+from tapeline.spark.jvm import (
+    Connector,
+    bare_file_system,
+    connector_jars,
+    found_java,
+    launch_of,
+)
+from tapeline.spark.launch import start_gateway, starts_here
 
 SPARK_ERRORS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-BARE_FILE_SYSTEM = "hadoop-bare-naked-local-fs"
-# What a session can be asked to know beside files, and the jars that brings. Nobody who needs
-# only files waits for them.
-Connector = Literal["avro", "kafka"]
-CONNECTORS: dict[Connector, tuple[str, ...]] = {
-    "avro": ("spark-avro_",),
-    "kafka": (
-        "spark-sql-kafka-0-10_",
-        "spark-token-provider-kafka-0-10_",
-        "kafka-clients-",
-        "commons-pool2-",
-        "scala-parallel-collections_",
-    ),
-}
 
 
 def build_session(
-    settings: Settings, name: str = "tapeline", connectors: Iterable[Connector] = ()
+    settings: Settings,
+    name: str = "tapeline",
+    connectors: Iterable[Connector] = (),
+    short: bool = False,
+    make_archive: Path | None = None,
 ) -> SparkSession:
-    """Start Spark on loopback with the jars that set-up fetched."""
+    """Start Spark on loopback with the jars that set-up fetched.
+
+    `short` is for a few seconds of work. With `make_archive` the JVM writes the classes that it has
+    loaded into this file when it ends.
+    """
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # PySpark would look for bin/spark-submit beside the current folder first, and run it.
     os.environ.setdefault("SPARK_HOME", str(Path(pyspark.__file__).parent))
@@ -62,10 +56,11 @@ def build_session(
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.sql.shuffle.partitions": _cores(settings.spark.master),
     }
-    jars = _connector_jars(connectors)
+    connectors = list(connectors)
     _refuse_without_secret(settings, conf.secret)
+    jars = connector_jars(connectors)
     # Executors of a cluster do not have this jar.
-    bare = _bare_file_system() if settings.spark.master.startswith("local") else []
+    bare = bare_file_system() if settings.spark.master.startswith("local") else []
     if bare:
         options["spark.hadoop.fs.file.impl"] = (
             "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
@@ -75,7 +70,11 @@ def build_session(
     builder: Any = SparkSession.builder.master(settings.spark.master).appName(name)
     try:
         if not jvm_runs():
-            _start_jvm(settings, options, [*bare, *jars])
+            if starts_here(settings.spark.master):
+                launch = launch_of(settings, connectors, short, make_archive)
+                SparkContext._ensure_initialized(gateway=start_gateway(launch))
+            else:
+                _start_by_scripts(options)
         for key, value in {**options, **conf.secret}.items():
             builder = builder.config(key, value)
         session: SparkSession = builder.getOrCreate()
@@ -106,21 +105,9 @@ def tuned(session: SparkSession) -> SparkSession:
     return own
 
 
-def _start_jvm(settings: Settings, options: dict[str, str], jars: list[Path]) -> None:
-    """Start the JVM with what it must know before it runs, and nothing secret.
-
-    What is on a command line can be read by all users of the machine.
-    """
-    java, version = java_command(), java_version()
-    if java is None or (version or 0) < OLDEST_JAVA:
-        raise OperationError(
-            f"Spark needs Java {OLDEST_JAVA} or newer; found: {version or 'none'}. Install one, or "
-            "run: pip install 'tapeline[java]'"
-        )
-    if starts_here(settings.spark.master):
-        said = java_options(settings.spark.driver_memory, options["spark.driver.extraJavaOptions"])
-        SparkContext._ensure_initialized(gateway=start_gateway(java, said, jars))
-        return
+def _start_by_scripts(options: dict[str, str]) -> None:
+    """Start the JVM as Spark's scripts do, with nothing secret on its command line."""
+    found_java()
     # Its log4j2.properties keeps the terminal free of what is not an error.
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "log4j"))
     public = SparkConf(loadDefaults=False).setAll(list(options.items()))
@@ -141,18 +128,6 @@ def _cores(master: str) -> str:
     """The cores of a local master; a cluster's are not in its address."""
     found = re.match(r"local\[(\d+)", master)
     return found[1] if found else "2"
-
-
-def _connector_jars(connectors: Iterable[Connector]) -> list[Path]:
-    """The jars that these need, found and compared with what was pinned."""
-    prefixes = [prefix for one in connectors for prefix in CONNECTORS[one]]
-    return compared_jars(dict.fromkeys(map(named_jar, prefixes))) if prefixes else []
-
-
-def _bare_file_system() -> list[Path]:
-    """Hadoop's own local file system does without this jar, more slowly."""
-    name = named_jar(BARE_FILE_SYSTEM)
-    return compared_jars([name]) if has_jar(name) else []
 
 
 def _refuse_without(session: SparkSession, jars: list[Path]) -> None:

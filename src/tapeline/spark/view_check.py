@@ -17,7 +17,7 @@ def refused_by_spark(session: SparkSession, books: Books) -> dict[str, str]:
     for setting in SparkLive.settings:
         apart.sql(setting)
     for name in (*pipeline.summaries, *pipeline.tables, *pipeline.references):
-        empty = shape_of(books, name).empty_table()
+        empty = shape_of(pipeline, books.layout, name).empty_table()
         apart.createDataFrame(empty).createOrReplaceTempView(name)
     refused: dict[str, str] = {}
     for name, view in pipeline.views.items():

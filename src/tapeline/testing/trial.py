@@ -35,9 +35,11 @@ SOMEBODY = "a test"
 
 def spark(connectors: bool = False) -> SparkSession:
     """The session that trials share; `connectors` brings Spark's own to Kafka and Avro along."""
-    from tapeline.spark.session import CONNECTORS, build_session
+    from tapeline.spark.jvm import CONNECTORS
+    from tapeline.spark.session import build_session
 
-    return build_session(Settings(), "tapeline-testing", CONNECTORS if connectors else ())
+    chosen = CONNECTORS if connectors else ()
+    return build_session(Settings(), "tapeline-testing", chosen, short=True)
 
 
 class Trial:

@@ -14,6 +14,8 @@ from tapeline.errors import OperationError
 from tapeline.java import OLDEST_JAVA, jars_folder, java_version, listed_jars, wrong_jars
 from tapeline.operate.doctor.finding import Finding
 from tapeline.settings import Settings
+from tapeline.spark.class_archive import is_trusted
+from tapeline.spark.jvm import class_archive as archive_here
 from tapeline.words import counted
 
 LEAST_DISK_BYTES = 2 * 1024**3
@@ -72,6 +74,22 @@ def jars() -> Iterator[Finding]:
         yield Finding("jars", "warning", words, remedy)
     else:
         yield Finding("jars", "ok", f"all {len(listed)} jars match the list")
+
+
+def class_archive() -> Iterator[Finding]:
+    """What makes starts quick; without it all else works."""
+    version = java_version()
+    if jars_folder() is None or version is None or version < OLDEST_JAVA:
+        return  # said above
+    try:
+        archive = archive_here()
+    except OperationError:
+        return  # a jar is not as it should be, which is said above
+    if is_trusted(archive):
+        yield Finding("class archive", "ok", f"{archive.stat().st_size >> 20:,} MB")
+    else:
+        words = "missing or made for another Java, or others can write it; Spark starts slowly"
+        yield Finding("class archive", "warning", words, "Run 'tapeline setup'.")
 
 
 def disk(books: Books, now: datetime) -> Iterator[Finding]:

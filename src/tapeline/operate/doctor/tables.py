@@ -9,7 +9,7 @@ from tapeline.books.commits import read_commits
 from tapeline.declare import Summary
 from tapeline.errors import OperationError
 from tapeline.operate.doctor.finding import Finding
-from tapeline.plan.graph import view_inputs
+from tapeline.plan.views import view_inputs
 from tapeline.store.delta_files import LogError, damage, tables_below
 from tapeline.store.duckdb import QueryError, connect, newest_batch, quoted
 from tapeline.words import counted
