@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -16,6 +17,7 @@ from tapeline.operate.backup import back_up, restore
 from tapeline.settings import Settings
 from tapeline.spark import books_source
 from tapeline.testing import Books, Trial, plan_of
+from tests.support.doc_pages import REPOSITORY, blocks
 
 FILE = """
 from pyspark.sql import DataFrame
@@ -43,6 +45,7 @@ def takings(sales: Stream) -> DataFrame:
 
 pipeline.view("by_shop", "select shop, sum(amount) as amount from takings group by shop")
 """
+PAGE = REPOSITORY / "docs" / "spark.md"
 START = datetime(2026, 11, 13, 10, tzinfo=UTC)
 # id, version, shop, minutes after START, amount
 BATCHES = [
@@ -59,6 +62,8 @@ class Shop:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "pipeline.py").write_text(FILE)
+        (folder / "tapeline.toml").write_text("root = 'books'\n")
+        (folder / "drop").mkdir()
         plan = plan_of("pipeline.py", Settings(project=folder))
         self.fed: list[list[Any]] = []
         self.trial = Trial(plan.pipeline, folder, clock=lambda: self.hour(len(self.fed)))
@@ -74,7 +79,7 @@ class Shop:
 
     @property
     def options(self) -> dict[str, str]:
-        return {"project": str(self.folder), "root": str(self.folder / "books")}
+        return {"project": str(self.folder)}
 
     def read(self, spark: SparkSession, name: str, **more: str) -> DataFrame:
         return spark.read.format("tapeline").options(**self.options, **more).load(name)
@@ -224,6 +229,29 @@ def test_a_stream_refuses_books_that_were_restored_to_before_its_offset(
     again: list[Any] = []
     stream(spark, shop, "takings", tmp_path / "anew", again)
     assert {row["_batch"] for row in again} == {1}
+
+
+def test_the_examples_of_the_page_run(
+    spark: SparkSession, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for batch in BATCHES:
+        shop.feed(batch)
+    shop.trial.close()
+    reading, streaming, running = (b.text for b in blocks(PAGE) if b.kind == "python")
+    names: dict[str, Any] = {"spark": spark, "pipeline": shop.trial.plan.pipeline}
+    for example in (reading, streaming):
+        exec(example.replace('"shop"', repr(str(shop.folder))), names)
+    assert takings(names["takings"]) == shop.expected(4)
+    assert takings(names["then"]) == shop.expected(2)
+    names["query"].processAllAvailable()
+    names["query"].stop()
+    assert spark.table("changed_takings").agg({"_batch": "max"}).collect() == [(4,)]
+    monkeypatch.chdir(shop.folder)
+    hidden = shop.folder / "drop" / ".late.json"
+    hidden.write_text(json.dumps({"id": "f", "version": 1, "shop": "north", "amount": "1.00"}))
+    hidden.rename(shop.folder / "drop" / "late.json")
+    exec(running, names)
+    assert names["handle"].lastProgress["numInputRows"] == 1
 
 
 def test_what_is_asked_wrongly_is_refused_with_the_remedy(spark: SparkSession, shop: Shop) -> None:

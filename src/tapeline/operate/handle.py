@@ -126,21 +126,27 @@ class Handle:
         A file that never becomes complete is waited for twice as long as a file may take to settle.
         """
         taking = self._runner.taking
-        # One look may be at work now. The next sees all that is there, and a third begins when
-        # that has come on the tapes.
-        looked = taking.rounds + 3
+        # One look at the sources may be under way now; the next one sees all that is there.
+        first = taking.rounds + 3
+        looked: int | None = None
         patience = 2 * self._settings.intake.settle_seconds
         quiet_since = time.monotonic()
         while self.isActive and self.exception() is None:
-            taken = taking.rounds >= looked and (
-                not taking.waiting or time.monotonic() - quiet_since > patience
-            )
-            if self._runner.on_the_way:  # asked last: what was taken is on a tape by now
-                quiet_since = time.monotonic()
-            elif taken:
+            if taking.waiting and time.monotonic() - quiet_since < patience:
+                looked = None
+            elif looked is None:
+                # What was taken is on its tape when the next look begins.
+                looked = max(first, taking.rounds + 1)
+            elif taking.rounds >= looked and not self._busy:
                 return
+            if self._busy:
+                quiet_since = time.monotonic()
             time.sleep(PAUSE_SECONDS)
         self._raise()
+
+    @property
+    def _busy(self) -> bool:
+        return self._runner.on_the_way or self._runner.taking.flow_works
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802
         """Wait for the end, or for this many seconds; then whether it has ended."""
