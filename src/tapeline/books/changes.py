@@ -9,10 +9,9 @@ import pyarrow as pa
 
 from tapeline.books import exact
 from tapeline.books.arrow_rows import as_rows
-from tapeline.books.averages import shown_numbers
-from tapeline.books.columns import shown_fields
 from tapeline.books.fold import fold_view, kinds_of, stored_rows
 from tapeline.books.layout import Layout
+from tapeline.books.measures import shown_fields, shown_numbers
 from tapeline.declare import Summary
 from tapeline.store.duckdb import Connection, connect, quoted, register_table
 
