@@ -6,7 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tapeline.connect import Console, Files, Foreach, HttpPull, Kafka, Memory, Own, PostgresPull
+    from tapeline.connect import (
+        Console,
+        Files,
+        Foreach,
+        HttpPull,
+        Kafka,
+        Memory,
+        Own,
+        PostgresPull,
+        Query,
+    )
     from tapeline.declare import (
         Alerts,
         Changes,
@@ -57,6 +67,7 @@ __all__ = [
     "Pipeline",
     "Polled",
     "PostgresPull",
+    "Query",
     "RecordFile",
     "Records",
     "Rows",

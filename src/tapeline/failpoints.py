@@ -13,6 +13,9 @@ POINTS = (
 # of `tapeline pull`, a process of its own
 PULL_POINTS = ("pull_fetched", "pull_written", "pull_decided", "pull_delivered")
 
+# of the intake of a Structured Streaming query
+QUERY_POINTS = ("query_batch",)
+
 # of a sink's deliverer
 SINK_POINTS = ("sink_sent", "sink_committed")
 

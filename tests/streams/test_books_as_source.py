@@ -237,7 +237,8 @@ def test_the_examples_of_the_page_run(
     for batch in BATCHES:
         shop.feed(batch)
     shop.trial.close()
-    reading, streaming, running = (b.text for b in blocks(PAGE) if b.kind == "python")
+    examples = [block.text for block in blocks(PAGE) if block.kind == "python"]
+    reading, streaming, running = examples[:3]
     names: dict[str, Any] = {"spark": spark, "pipeline": shop.trial.plan.pipeline}
     for example in (reading, streaming):
         exec(example.replace('"shop"', repr(str(shop.folder))), names)

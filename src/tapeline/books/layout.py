@@ -45,6 +45,10 @@ class Layout:
         """Of books of earlier versions; the first start removes it."""
         return self.home / "checkpoints" / source
 
+    def query(self, source: str) -> Path:
+        """The checkpoint of a Structured Streaming query: state, as lasting as the tape."""
+        return self.home / "queries" / source
+
     def pull(self, name: str) -> Path:
         """Where a pull stands in the system it asks."""
         return self.home / "pull" / f"{name}.json"

@@ -320,6 +320,13 @@ class Tape:
         self._listed.add(batch.pieces)
 
 
+def deliveries_of(layout: Layout, source: str) -> list[DeliveryPart]:
+    """What the tape of a source holds of which delivery, for whoever does not write it."""
+    rows = rows_of(layout.tape_batches(source), "batch, deliveries")
+    ordered = sorted(rows, key=lambda row: row["batch"])
+    return [DeliveryPart(**part) for row in ordered for part in json.loads(row["deliveries"])]
+
+
 class PieceSet:
     """Piece numbers on the tape: all through one number, and a few ahead of it."""
 

@@ -55,10 +55,12 @@ def plan(
         prepare_jvm(settings, short=True)  # Java starts while Python imports the rest
         from tapeline.books.references import rows_by_name
         from tapeline.spark.compile import prepare
+        from tapeline.spark.queries import needs_of
         from tapeline.spark.session import build_session
 
         rows = rows_by_name(found, settings.project)
-        steps_of = prepare(build_session(settings), found, rows, settings)
+        session = build_session(settings, connectors=needs_of(found))
+        steps_of = prepare(session, found, rows, settings)
         steps_of.refuse_cuts()
         facts = {name: table.schema for name, table in rows.items()}
         refuse_wrong_views(found.pipeline, {**facts, **steps_of.shapes})
@@ -98,7 +100,10 @@ def plan(
         table.add_row(*map(readable, row))
     out.print(table)
     for step in found.tables if not check else ():
-        if makes_key(found.pipeline, step):
+        unknown = step.stream in found.pipeline.sources and not (
+            found.pipeline.sources[step.stream].connector.fields
+        )
+        if makes_key(found.pipeline, step) and not unknown:
             keys = readable(", ".join(step.key))
             out.print(f"Step {step.name} computes its key ({keys}). Use --check to verify it.")
     agreed = " Spark accepts every step." if check else ""

@@ -6,5 +6,7 @@ from tapeline.connect.kafka import Kafka
 from tapeline.connect.local import Console, Foreach, Memory
 from tapeline.connect.own import Own
 from tapeline.connect.postgres import PostgresPull
+from tapeline.connect.query import Query
 
-__all__ = ["Console", "Files", "Foreach", "HttpPull", "Kafka", "Memory", "Own", "PostgresPull"]
+__all__ = ["Console", "Files", "Foreach", "HttpPull", "Kafka", "Memory", "Own", "PostgresPull",
+           "Query"]  # fmt: skip

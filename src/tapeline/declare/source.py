@@ -57,3 +57,6 @@ class Intakes(Protocol):
 
     def from_own(self, source: Source) -> Any:
         """A source of one's own."""
+
+    def from_query(self, query: Any) -> Any:
+        """A Structured Streaming query."""

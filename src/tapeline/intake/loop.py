@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -16,7 +16,6 @@ from tapeline.errors import OperationError, RefusedError, TapelineError, in_word
 from tapeline.flow.flow import Flow
 from tapeline.intake.opening import Opening
 from tapeline.intake.source_intake import SourceIntake
-from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.supervisor import Supervisor
 
@@ -31,12 +30,11 @@ class IntakeLoop:
 
     def __init__(
         self,
-        plan: Plan,
+        opening: Opening,
         settings: Settings,
         flow: Flow,
         supervisor: Supervisor,
         status: StatusFile,
-        clock: Callable[[], datetime],
     ) -> None:
         self._settings = settings
         self._flow = flow
@@ -48,9 +46,8 @@ class IntakeLoop:
         self._new: deque[tuple[str, TapeBatch]] = deque()
         for name, tape in flow.tapes.items():
             tape.on_append = partial(self._on_append, name)
-        opening = Opening(plan, settings, flow, clock)
         self._intakes: dict[str, SourceIntake] = {
-            name: opening.open(name) for name in plan.pipeline.sources
+            name: opening.open(name) for name in flow.plan.pipeline.sources
         }
         self.hand_over()
 
@@ -124,7 +121,13 @@ class IntakeLoop:
 
     def _take(self, name: str) -> int:
         """Pieces that came on the tape; none while the flow is at work on enough of them."""
-        return 0 if self._waits(name) else self._intakes[name].take()
+        if self._waits(name):
+            return 0
+        intake = self._intakes[name]
+        taken = intake.take()
+        if intake.query is not None:
+            self._status.queries[name] = intake.query
+        return taken
 
     def _waits(self, name: str) -> bool:
         """Whether the source waits for the flow, so that its files can share a piece.
@@ -138,6 +141,8 @@ class IntakeLoop:
     def take_all(self, stop: threading.Event) -> None:
         """Take everything there is, once. An error is kept as `failure`."""
         self.failure = None
+        for intake in self._intakes.values():
+            intake.to_the_end = True
         try:
             self._take_all(stop)
         except BaseException as error:  # noqa: BLE001 - a thread must not end without a word

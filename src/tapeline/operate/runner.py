@@ -18,6 +18,7 @@ from tapeline.errors import TapelineError
 from tapeline.flow.flow import Flow
 from tapeline.flow.progress import Published, RunListener
 from tapeline.intake.loop import IntakeLoop
+from tapeline.intake.opening import Opening
 from tapeline.operate.control import paused, refuse_paused
 from tapeline.operate.maintenance import Maintenance
 from tapeline.operate.run_log import RunLog
@@ -26,6 +27,7 @@ from tapeline.operate.snapshot import answer_all
 from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.spark.compile import compiler
+from tapeline.spark.queries import SparkQueries, needs_of
 from tapeline.spark.reporting import QueryReport
 from tapeline.spark.session import build_session, tuned
 from tapeline.store.housekeeping import kept_for
@@ -63,7 +65,8 @@ class Runner:
         self._given_session = session
         self._failed: TapelineError | None = None
         try:
-            self._open(tuned(session) if session else build_session(settings, plan.name))
+            given = tuned(session) if session else None
+            self._open(given or build_session(settings, plan.name, needs_of(plan)))
         except BaseException:
             self._lock.release()
             raise
@@ -81,8 +84,9 @@ class Runner:
         self.supervisor = Supervisor(
             self.plan.name, self.settings.supervise, self._reports.tell, self._clock
         )
+        opening = Opening(self.plan, self.settings, self.flow, self._clock, SparkQueries(session))
         self.taking = IntakeLoop(
-            self.plan, self.settings, self.flow, self.supervisor, self._reports.status, self._clock
+            opening, self.settings, self.flow, self.supervisor, self._reports.status
         )
         self.delivering = SinkWorkers(
             self.plan, self.settings, self.supervisor, lambda: self.flow.published_batch

@@ -49,6 +49,7 @@ class _Books:
         yield from _stuck(status)
         yield _gauge("tapeline_stream_clients", "Clients of the live feed.", self._feed.clients)
         yield from _sources(status)
+        yield from _queries(status)
         yield from _partitions(status)
         yield from _sinks(status)
         yield from _pulls(read_pulls(self._books.layout))
@@ -79,6 +80,23 @@ def _sources(status: Status) -> Iterator[Metric]:
     yield _labelled("tapeline_lag_records", "Lag of a source in records.", ["source"], records)
     seconds = [([name], one.lag_seconds) for name, one in sources]
     yield _labelled("tapeline_lag_seconds", "Lag of a source in seconds.", ["source"], seconds)
+
+
+def _queries(status: Status) -> Iterator[Metric]:
+    """Sources that are Structured Streaming queries."""
+    queries = [([name], one.query) for name, one in status.sources.items() if one.query]
+    yield _labelled(
+        "tapeline_query_batch",
+        "Last batch of a query that is on the tape.",
+        ["source"],
+        [(names, one.batch) for names, one in queries],
+    )
+    yield _labelled(
+        "tapeline_query_dropped_rows",
+        "Rows dropped by a query's watermark; Spark counts them after partial aggregation.",
+        ["source"],
+        [(names, one.dropped_by_watermark) for names, one in queries],
+    )
 
 
 def _partitions(status: Status) -> Iterator[Metric]:

@@ -29,6 +29,7 @@ from tapeline.spark.expectations import mark_broken
 from tapeline.spark.internals import without_with
 from tapeline.spark.plan_rules import PlanShape, inspect_plan
 from tapeline.spark.prepared import Prepared
+from tapeline.spark.queries import with_query_schemas
 from tapeline.spark.shares import split_aggregation
 from tapeline.spark.step_keys import identified, unidentified
 
@@ -37,7 +38,8 @@ JUDGED = ("_quarantine", "_drop", "_fail", "_warn")
 
 def compiler(session: SparkSession, plan: Plan, settings: Settings) -> Compile:
     """What makes the steps of a plan ready to run on this session."""
-    return lambda references: prepare(session, plan, references, settings)
+    known = with_query_schemas(session, plan)
+    return lambda references: prepare(session, known, references, settings)
 
 
 def prepare(
@@ -50,6 +52,7 @@ def prepare(
 
     To run them over records of every format it takes the settings, too.
     """
+    plan = with_query_schemas(session, plan)
     public = settings is not None and not settings.flow.prepared
     steps = analysed(session, plan, references, public)
     if settings is None:
