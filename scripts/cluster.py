@@ -32,6 +32,32 @@ SECRET = secrets.token_hex(16)
 TRADES, FEED_SECONDS, PATIENCE_SECONDS = 3_000, 30.0, 240.0
 EXECUTOR = "CoarseGrainedExecutorBackend"
 PIPELINE = "tapeline.trades"
+TAPELINE = (str(BIN / "tapeline"),)
+# A query with state: totals over all files, which it reads one in a batch.
+QUERY = """
+from pathlib import Path
+
+from pyspark.sql import functions as F
+
+from tapeline import Pipeline, Query, Stream
+
+SALES = str(Path(__file__).parent / "sales")
+pipeline = Pipeline("shops")
+
+
+def totals_by_shop(session):
+    reader = session.readStream.schema("shop string, amount decimal(18,2)")
+    sales = reader.option("maxFilesPerTrigger", 1).json(SALES)
+    return sales.groupBy("shop").agg(F.sum("amount").alias("total"))
+
+
+pipeline.source("raw_totals", Query(totals_by_shop, mode="update"))
+
+
+@pipeline.table(key="shop", sequence_by="_query_batch")
+def totals(raw_totals: Stream):
+    return raw_totals
+"""
 
 
 def main() -> None:
@@ -45,9 +71,10 @@ def main() -> None:
         with started(cluster, port) as workers:
             say(f"cluster is up on port {port}")
             run_with_deaths(cluster, files, workers)
-        run([str(BIN / "tapeline"), "run", PIPELINE, "--once"], local)
+            run_query(cluster)
+        run([*TAPELINE, "run", PIPELINE, "--once"], local)
         compare(cluster, local)
-        audited = run([str(BIN / "tapeline"), "audit", PIPELINE, "--full"], cluster)
+        audited = run([*TAPELINE, "audit", PIPELINE, "--full"], cluster)
         say(audited.strip().splitlines()[-1])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -61,7 +88,7 @@ def say(words: str) -> None:
 def simulated(folder: Path, *projects: Path) -> list[Path]:
     """A day as files, with its reference data in every project; local ones get all files."""
     words = ["--folder", "day", "--trades", str(TRADES), "--seconds", "10"]
-    run([str(BIN / "tapeline"), "simulate", *words], folder)
+    run([*TAPELINE, "simulate", *words], folder)
     files = sorted(path for path in (folder / "day").iterdir() if path.name[0] != ".")
     assert len(files) > 20, "a day is many files"
     for project in projects:
@@ -111,7 +138,8 @@ def script(project: Path, *words: str) -> psutil.Process:
 def environment() -> dict[str, str]:
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     jars = str(REPOSITORY / ".jars")
-    return {**os.environ, "PATH": path, "TAPELINE_JARS": jars, "PYSPARK_PYTHON": sys.executable}
+    own = {"PATH": path, "TAPELINE_JARS": jars, "PYSPARK_PYTHON": sys.executable}
+    return {**os.environ, **own, "SPARK_SECRET": SECRET}
 
 
 def run_with_deaths(project: Path, files: list[Path], workers: list[psutil.Process]) -> None:
@@ -143,6 +171,25 @@ def run_with_deaths(project: Path, files: list[Path], workers: list[psutil.Proce
     assert running.returncode == 0, log[-3000:]
 
 
+def run_query(project: Path) -> None:
+    """A query with state on the same cluster, compared with sums of DuckDB over its input."""
+    shops = project / "shops"
+    (shops / "sales").mkdir(parents=True)
+    (shops / "pipeline.py").write_text(QUERY)
+    shutil.copy(project / "tapeline.toml", shops)
+    for number in range(4):
+        rows = [{"shop": f"s{n % 3}", "amount": f"{number * 10 + n}.25"} for n in range(30)]
+        text = "\n".join(map(json.dumps, rows))
+        (shops / "sales" / f"{number}.json").write_text(text)
+    run([*TAPELINE, "run", "--once"], shops)
+    found = run([*TAPELINE, "sql", "select shop, total from totals order by shop", "--json"], shops)
+    asked = "select shop, sum(amount::decimal(18,2))::varchar from"
+    expected = duckdb.sql(f"{asked} '{shops}/sales/*.json' group by 1 order by 1").fetchall()
+    said = [(row["shop"], f"{float(row['total']):.2f}") for row in json.loads(found)]
+    assert said == expected, (said, expected)
+    say(f"a query with state: {len(said)} totals agree")
+
+
 def executors(workers: list[psutil.Process]) -> list[psutil.Process]:
     found = []
     for worker in workers:
@@ -153,7 +200,7 @@ def executors(workers: list[psutil.Process]) -> list[psutil.Process]:
 
 def status(project: Path) -> dict[str, object]:
     done = subprocess.run(
-        [str(BIN / "tapeline"), "status", PIPELINE, "--json"],
+        [*TAPELINE, "status", PIPELINE, "--json"],
         cwd=project, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     return json.loads(done.stdout) if done.returncode == 0 else {}
