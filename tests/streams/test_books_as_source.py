@@ -241,7 +241,7 @@ def test_the_examples_of_the_page_run(
     reading, streaming, running = examples[:3]
     names: dict[str, Any] = {"spark": spark, "pipeline": shop.trial.plan.pipeline}
     for example in (reading, streaming):
-        exec(example.replace('"shop"', repr(str(shop.folder))), names)
+        exec(example.replace('"coffee"', repr(str(shop.folder))), names)
     assert takings(names["takings"]) == shop.expected(4)
     assert takings(names["then"]) == shop.expected(2)
     names["query"].processAllAvailable()

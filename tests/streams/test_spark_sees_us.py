@@ -132,9 +132,9 @@ def test_a_spark_without_these_classes_is_not_told_and_the_run_goes_on(
 def test_the_streaming_tab_of_sparks_ui_lists_the_run(tmp_path: Path) -> None:
     (tmp_path / "landing").mkdir()
     (tmp_path / "pipeline.py").write_text(
-        "from tapeline import Files, Pipeline\npipeline = Pipeline('shown')\n"
+        "from tapeline import Files, Pipeline, Stream\npipeline = Pipeline('shown')\n"
         "pipeline.source('raw', Files('landing/', schema='word string'))\n"
-        "@pipeline.table\ndef words(raw):\n    return raw\n"
+        "@pipeline.table\ndef words(raw: Stream):\n    return raw\n"
     )
     drop(tmp_path, "1", {"word": "a"})
     environment = {
@@ -142,14 +142,15 @@ def test_the_streaming_tab_of_sparks_ui_lists_the_run(tmp_path: Path) -> None:
         "TAPELINE_SPARK_UI": "true",
         "TAPELINE_JARS": str(Path(__file__).parents[2] / ".jars"),
     }
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tapeline", "run", "pipeline.py"],
-        cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    said = tmp_path / "said"
+    with said.open("w") as errors:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tapeline", "run", "pipeline.py"],
+            cwd=tmp_path, env=environment, stderr=errors,
+        )  # fmt: skip
     try:
-        assert child.stderr is not None
-        lines = iter(child.stderr.readline, "")
-        address = next(m[1] for m in (re.search(r"UI is at (\S+)", one) for one in lines) if m)
+        wait_for(lambda: "UI is at" in said.read_text() or child.poll() is not None)
+        address = re.findall(r"UI is at (\S+)", said.read_text())[0]
         assert address.startswith("http://127.0.0.1:")
 
         def page(path: str) -> str:
