@@ -9,27 +9,37 @@ import pyarrow as pa
 
 from tapeline.books import exact
 from tapeline.books.arrow_rows import as_rows
+from tapeline.books.commit import Commit
+from tapeline.books.commits import read_commits
 from tapeline.books.fold import fold_view, kinds_of, stored_rows
+from tapeline.books.generations import History, view_journal
 from tapeline.books.layout import Layout
 from tapeline.books.measures import shown_fields, shown_numbers
 from tapeline.declare import Summary
-from tapeline.store.duckdb import Connection, connect, quoted, register_table
+from tapeline.store.duckdb import Connection, connect, quoted
 
 Row = dict[str, Any]
 
 
-def changes_of(
-    layout: Layout, summary: Summary, first: int, last: int
-) -> tuple[pa.Schema, Iterator[Row]]:
+def history_of(layout: Layout, first: int, last: int) -> History:
+    """Which generations hold these batches, as the last of them knows."""
+    decided = [row for row in read_commits(layout.commits, last, last) if row.decides]
+    commit = decided[-1].commit if decided else Commit()
+    return History(layout, commit, (first, last))
+
+
+def changes_of(history: History, summary: Summary) -> tuple[pa.Schema, Iterator[Row]]:
     """Numbers that some batches changed, each with what it was and is, in the order of the key."""
+    first = history.batches[0]
     with connect() as connection:
-        if not register_table(connection, "j", layout.journal(summary.name), (first, last)):
+        if not view_journal(connection, "j", history, summary):
             return pa.schema([]), iter(())
         kinds = kinds_of(connection, "j", summary)
         stored = connection.sql("select * from j limit 0").to_arrow_table().schema
-        moved = _moved(connection, summary, kinds, (first, last))
+        moved = _moved(connection, summary, kinds, history.batches)
         before: list[Row] = []
-        if fold_view(connection, layout, summary, first - 1):
+        generation = history.commit.generation_of(summary.name, first - 1)
+        if fold_view(connection, history.layout, summary, first - 1, generation=generation):
             connection.register("moved", moved.select(summary.key))
             same = " and ".join(
                 f"folded.{k} is not distinct from moved.{k}" for k in map(quoted, summary.key)

@@ -10,21 +10,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from tapeline.books.changes import Row, change_shape, changes_of
+from tapeline.books.changes import Row, change_shape, changes_of, history_of
 from tapeline.books.columns import measures, shape_of
 from tapeline.books.exact import OVERFLOW, Kind, Number
+from tapeline.books.generations import view_register
 from tapeline.books.reader import Books, ReadPoint, told
 from tapeline.books.schemas import UNREAD
 from tapeline.errors import QuestionError
 from tapeline.store.delta_files import stored_schema
-from tapeline.store.duckdb import LAST_BATCH, connect, register_table
+from tapeline.store.duckdb import LAST_BATCH, connect
 
 
-def extract_shape(books: Books, name: str, changes: bool) -> pa.Schema:
+def extract_shape(books: Books, name: str, cut: ReadPoint, changes: bool = False) -> pa.Schema:
     """The columns of a table, summary, view or reference, or of the changes of the first two."""
     plan = books.plan.pipeline
     if changes and name in plan.summaries:
-        summary, stored = plan.summaries[name], stored_schema(books.layout.journal(name))
+        stored = stored_schema(books.layout.table(cut.journal(name)))
+        summary = plan.summaries[name]
         shape = change_shape(summary, measures(summary, stored), stored)
         return shape.append(pa.field(OVERFLOW, pa.bool_()))
     if changes and name not in plan.tables:
@@ -33,10 +35,10 @@ def extract_shape(books: Books, name: str, changes: bool) -> pa.Schema:
             "the option 'changes', or choose one of "
             f"{', '.join(sorted({*plan.tables, *plan.summaries}))}."
         )
+    if name in plan.declared and name not in plan.views and name not in plan.sources:
+        return shape_of(plan, books.layout, name, cut.commit.generation_of(name))
     with connect() as connection:
-        if name in plan.declared and name not in plan.views and name not in plan.sources:
-            return shape_of(plan, books.layout, name)
-        if not books.open(connection, name, books.cut()):  # a name that is not there is refused
+        if not books.open(connection, name, cut):  # a name that is not there is refused
             raise QuestionError(f"view '{name}' reads what has no rows yet. Run the pipeline once.")
         return connection.sql(f'select * from "{name}" limit 0').to_arrow_table().schema
 
@@ -45,7 +47,7 @@ def extract(
     books: Books, name: str, cut: ReadPoint, batches: tuple[int, int] = (0, LAST_BATCH)
 ) -> pa.Table:
     """What can be read at a cut; of a table, only what came with these batches."""
-    shape = extract_shape(books, name, changes=False)
+    shape = extract_shape(books, name, cut)
     first, last = batches
     where = f"where _batch <= {last}" if name in books.plan.pipeline.tables else ""
     with connect() as connection:
@@ -58,12 +60,13 @@ def extract(
 
 def extract_changes(books: Books, name: str, first: int, last: int) -> pa.Table:
     """What these batches changed: rows that came or were taken back, numbers before and after."""
-    shape = extract_shape(books, name, changes=True)
+    shape = extract_shape(books, name, books.at(last), changes=True)
+    history = history_of(books.layout, first, last)
     if name in books.plan.pipeline.summaries:
-        _, rows = changes_of(books.layout, books.plan.pipeline.summaries[name], first, last)
-        return pa.Table.from_pylist(list(_fitting(rows, shape)), schema=shape)
+        _, changed = changes_of(history, books.plan.pipeline.summaries[name])
+        return pa.Table.from_pylist(list(_fitting(changed, shape)), schema=shape)
     with connect() as connection:
-        if not register_table(connection, "r", books.layout.register(name), (first, last)):
+        if not view_register(connection, "r", history, name):
             return shape.empty_table()
         rows = connection.sql(
             f"select * exclude ({', '.join(UNREAD)}) from r where _verdict = 'kept' "

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from tapeline.books import Books, Layout
 from tapeline.books.arrow_rows import as_rows
-from tapeline.books.changes import changes_of
+from tapeline.books.changes import changes_of, history_of
 from tapeline.books.commits import read_commits
+from tapeline.books.generations import view_register
 from tapeline.books.position import has_rows
 from tapeline.declare import Sink
 from tapeline.declare.destination import SinkBatch, SinkPosition
@@ -24,7 +25,7 @@ from tapeline.deliver.view_changes import ViewChanges
 from tapeline.errors import OperationError
 from tapeline.plan import Plan
 from tapeline.show import plain
-from tapeline.store.duckdb import connect, register_table
+from tapeline.store.duckdb import connect
 
 Row = dict[str, Any]
 BATCHES_PER_READ, ROWS_PER_READ = 200, 20_000
@@ -125,9 +126,10 @@ class Outbox:
 
     def _rows(self, first: int, last: int) -> tuple[pa.Schema, Iterator[Row]]:
         """Kept rows that came (`_sign` 1) or were taken back (-1), in the order of the tape."""
-        folder = self._layout.register(self._reads)
         with connect() as connection:
-            if not register_table(connection, "r", folder, (first, last)):
+            if not view_register(
+                connection, "r", history_of(self._layout, first, last), self._reads
+            ):
                 return pa.schema([]), iter(())
             order = ", ".join([*PLACE, *(["r._position.row"] if has_rows(connection, "r") else [])])
             place = f"concat_ws('/', {order})"
@@ -142,5 +144,5 @@ class Outbox:
         """Numbers that changed, each with what it was and what it is, in the order of the key."""
         assert self._summary is not None
         key = self._summary.key
-        schema, rows = changes_of(self._layout, self._summary, first, last)
+        schema, rows = changes_of(history_of(self._layout, first, last), self._summary)
         return schema, (row | {"_key": "/".join(str(plain(row[k])) for k in key)} for row in rows)

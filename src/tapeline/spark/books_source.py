@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tapeline.books import Books
+    from tapeline.books.reader import ReadPoint
 
 OPTIONS = ("project", "pipeline", "root", "table", "path", "as_reported", "changes")
 OWN = "pipeline.py"
@@ -78,6 +79,12 @@ class Asked:
         plan = resolve(load_pipeline(self.pipeline, settings))
         return Books(plan, settings.home(plan.name))
 
+    def cut(self, books: Books) -> ReadPoint:
+        """The published batch that is asked for."""
+        from tapeline.declare.duration import parse_moment
+
+        return books.cut(parse_moment(self.as_reported) if self.as_reported else None)
+
 
 class BooksSource(DataSource):
     """`format("tapeline")`. Options: project, pipeline, root, table, as_reported, changes."""
@@ -90,7 +97,9 @@ class BooksSource(DataSource):
         from tapeline.books.extract import extract_shape
 
         asked = Asked.of(self.options)
-        return from_arrow_schema(extract_shape(asked.books(), asked.name, asked.changes))
+        books = asked.books()
+        cut = asked.cut(books)
+        return from_arrow_schema(extract_shape(books, asked.name, cut, asked.changes))
 
     def reader(self, schema: StructType) -> BooksReader:
         return BooksReader(Asked.of(self.options))
@@ -121,11 +130,9 @@ class BooksReader(DataSourceReader):
         self._asked = asked
 
     def partitions(self) -> Sequence[Batches]:
-        from tapeline.declare.duration import parse_moment
-
         asked = self._asked
         books = asked.books()
-        cut = books.cut(parse_moment(asked.as_reported) if asked.as_reported else None)
+        cut = asked.cut(books)
         if asked.changes:
             return _by_rows(books, asked.name, 1, cut.batch)
         if asked.name not in books.plan.pipeline.tables:
