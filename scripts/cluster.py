@@ -72,6 +72,7 @@ def main() -> None:
             say(f"cluster is up on port {port}")
             run_with_deaths(cluster, files, workers)
             run_query(cluster)
+            say("the cluster is stopped")
         run([*TAPELINE, "run", PIPELINE, "--once"], local)
         compare(cluster, local)
         audited = run([*TAPELINE, "audit", PIPELINE, "--full"], cluster)
@@ -120,6 +121,10 @@ def started(project: Path, port: int) -> Iterator[list[psutil.Process]]:
         wait_for(lambda: answers(port), "the master")
         running += [script(project, "worker.sh", f"work-{n}") for n in (1, 2)]
         yield running[1:]
+    except BaseException:
+        for log in sorted(project.glob("*.log")):
+            say(f"{log.name} ends: {log.read_text()[-1500:]}")
+        raise
     finally:
         for process in running:
             kill_tree(process)
@@ -191,10 +196,14 @@ def run_query(project: Path) -> None:
 
 
 def executors(workers: list[psutil.Process]) -> list[psutil.Process]:
+    """The executors that these workers have started and that are alive."""
+    own = {worker.pid for worker in workers}
     found = []
-    for worker in workers:
-        with suppress(psutil.NoSuchProcess):
-            found += [c for c in worker.children(True) if EXECUTOR in " ".join(c.cmdline())]
+    for one in psutil.process_iter(["ppid", "cmdline", "status"]):
+        command = " ".join(one.info["cmdline"] or ())
+        alive = one.info["status"] != psutil.STATUS_ZOMBIE
+        if alive and one.info["ppid"] in own and EXECUTOR in command:
+            found.append(one)
     return found
 
 

@@ -160,7 +160,7 @@ def test_the_streaming_tab_of_sparks_ui_lists_the_run(tmp_path: Path) -> None:
         status = tmp_path / "tapeline-data" / "shown" / "status.json"
         wait_for(lambda: status.exists() and json.loads(status.read_text()).get("batch") == 1)
         wait_for(lambda: "shown" in page("/StreamingQuery/"))
-        run = re.search(r"statistics\?id=[\w-]+", page("/StreamingQuery/"))
+        run = re.search(r"statistics/?\?id=[\w-]+", page("/StreamingQuery/"))
         assert run is not None
         statistics = page(f"/StreamingQuery/{run[0]}")
         assert "Input Rate" in statistics
