@@ -97,6 +97,8 @@ class NotifySettings:
 
     command: str = ""
     webhook: str = ""
+    webhook_format: Literal["json", "slack"] = "json"
+    lag_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

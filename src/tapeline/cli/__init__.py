@@ -11,6 +11,7 @@ from typer.exceptions import TyperException
 from tapeline.cli import (
     broker,
     calendars,
+    deliveries,
     demo,
     operate,
     plan,
@@ -20,6 +21,7 @@ from tapeline.cli import (
     run,
     setup,
     sql,
+    status,
 )
 from tapeline.cli.commands import Commands
 from tapeline.cli.options import err
@@ -36,9 +38,10 @@ app = Commands(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for part in (setup.app, plan.app, run.app, pull.app, read.app, sql.app, operate.app):
-    app.add_typer(part)
+for part in (setup, plan, run, pull, status, read, sql, operate):
+    app.add_typer(part.app)
 app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(broker.app, name="broker")
 app.add_typer(demo.app)
 app.add_typer(calendars.app)

@@ -66,6 +66,7 @@ class DeclaredSource:
     name: str
     connector: Any
     where: Where
+    expect_every: str | None = None  # without a delivery for so long an alert is raised
 
 
 @dataclass(frozen=True)
@@ -186,10 +187,15 @@ class Pipeline:
             {**self.sources, **self.references, **self.tables, **self.summaries, **self.views}
         )
 
-    def source(self, name: str, connector: Any) -> None:
-        """Declare where raw records come from."""
+    def source(self, name: str, connector: Any, expect_every: str | None = None) -> None:
+        """Declare where raw records come from.
+
+        `expect_every`, such as "15 minutes": without a delivery for so long an alert is raised.
+        """
         where = self._claim(name)
-        self.sources[name] = DeclaredSource(name, connector, where)
+        if expect_every is not None:
+            _check_duration(where, expect_every)
+        self.sources[name] = DeclaredSource(name, connector, where, expect_every)
 
     def reference(self, name: str, connector: Any) -> None:
         """Declare a table of facts; it is stored in versions and pinned per batch."""

@@ -44,6 +44,9 @@ class IntakeLoop:
         self.flow_works = False  # set by whoever runs the flow, while it advances
         self.arrived = threading.Event()  # something came on a tape, or the loop has ended
         self._new: deque[tuple[str, TapeBatch]] = deque()
+        self._arrived: dict[str, datetime | None] = {
+            name: tape.last_at for name, tape in flow.tapes.items()
+        }
         for name, tape in flow.tapes.items():
             tape.on_append = partial(self._on_append, name)
         self._intakes: dict[str, SourceIntake] = {
@@ -56,6 +59,7 @@ class IntakeLoop:
             intake.close()
 
     def _on_append(self, name: str, batch: TapeBatch) -> None:
+        self._arrived[name] = batch.at
         self._new.append((name, batch))
         self.arrived.set()
 
@@ -80,6 +84,11 @@ class IntakeLoop:
     def waiting(self) -> int:
         """Files and messages that can be seen and are not on a tape."""
         return sum(intake.waiting()[0] for intake in self._intakes.values())
+
+    def arrivals(self) -> dict[str, datetime | None]:
+        """When something last came on each tape, of sources that were looked at in this run."""
+        looked = [name for name, intake in self._intakes.items() if intake.rounds]
+        return {name: self._arrived[name] for name in looked}
 
     def go_on(self, stop: threading.Event) -> None:
         """Run until stopped. A failed intake is retried; a refused login ends the run."""

@@ -9,8 +9,9 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tapeline.books import Layout
-from tapeline.books.status import IncidentStatus
+from tapeline.books import Books, Layout
+from tapeline.books.alerts import EngineAlert
+from tapeline.books.status import IncidentStatus, Tick
 from tapeline.books.tape import Tape
 from tapeline.deliver import SinkWorkers
 from tapeline.errors import TapelineError
@@ -18,6 +19,7 @@ from tapeline.flow.flow import Flow
 from tapeline.flow.progress import Published, RunListener
 from tapeline.intake.loop import IntakeLoop
 from tapeline.intake.opening import Opening
+from tapeline.operate.alert_watch import AlertWatch
 from tapeline.operate.control import paused, refuse_paused
 from tapeline.operate.maintenance import Maintenance
 from tapeline.operate.run_log import RunLog
@@ -90,6 +92,11 @@ class Runner:
         self.delivering = SinkWorkers(
             self.plan, self.settings, self.supervisor, lambda: self.flow.published_batch
         )
+        self.on_alert: Callable[[str, EngineAlert], None] = lambda *_: None
+        self.watch = AlertWatch(
+            Books(self.plan, self.layout.home), self.settings, self._reports.status,
+            self.taking.arrivals, self._alert, self._clock,
+        )  # fmt: skip
         self._reports.started(self.plan.name, self.flow.published_batch)
         # Listeners are those of the session that was given. To tell them takes private classes.
         told = (self._given_session or session) if self.settings.flow.prepared else None
@@ -117,6 +124,10 @@ class Runner:
 
     def stop(self) -> None:
         self._stop.set()
+
+    def _alert(self, event: str, alert: EngineAlert) -> None:
+        self._reports.tell_alert(self.plan.name, event, alert)
+        self.on_alert(event, alert)
 
     @property
     def stopping(self) -> bool:
@@ -166,6 +177,7 @@ class Runner:
             self.delivering.finish(self._stop)
         finally:
             self._say(running=False)
+            self.watch.look()
         if self.taking.failure is not None:
             raise self.taking.failure
         return done
@@ -178,7 +190,9 @@ class Runner:
     def run(self, every: timedelta | None = None, seconds: float | None = None) -> None:
         """Run until stopped; the flow advances with the tape, or by aligned ticks."""
         intake = threading.Thread(target=self.taking.go_on, args=(self._stop,), daemon=True)
+        watch = threading.Thread(target=self.watch.run, args=(self._stop,), daemon=True)
         intake.start()
+        watch.start()
         self.delivering.start()
         deadline = time.monotonic() + seconds if seconds else None
         ticks = Ticks.starting(every, self._clock()) if every else None
@@ -189,9 +203,11 @@ class Runner:
         finally:
             self._stop.set()
             intake.join()
+            watch.join()
             self.delivering.end()
             self.taking.settle()
             self._say(running=False)
+            self.watch.look()
         if self.taking.failure is not None:
             raise self.taking.failure
 
@@ -202,13 +218,21 @@ class Runner:
         if ticks is None and due:
             self._guarded_advance()
         elif ticks is not None and ticks.due(self._clock()):
-            self._guarded_advance()
-            ticks.done(self._clock())
-            self._reports.status.overruns = ticks.overruns
+            self._tick(ticks)
         else:
             self._rests()
         answer_all(self.layout, self._still)
         self._say()
+
+    def _tick(self, ticks: Ticks) -> None:
+        """Advance, and note which share of the interval that takes."""
+        status = self._reports.status
+        tick = Tick.begun(ticks.every.total_seconds(), status.tick, self._clock())
+        status.tick = tick
+        self._guarded_advance()
+        now = self._clock()
+        ticks.done(now)
+        status.tick, status.overruns = tick.ended(now), ticks.overruns
 
     def _guarded_advance(self) -> None:
         """Advance; a flow that fails is tried again later and never stops intake."""
