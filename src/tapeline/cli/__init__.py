@@ -14,6 +14,7 @@ from tapeline.cli import (
     compare,
     demo,
     operate,
+    plan,
     pull,
     quarantine,
     read,
@@ -36,7 +37,9 @@ app = Commands(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for part in (setup.app, run.app, pull.app, read.app, sql.app, compare.app, operate.app):
+for part in (
+    setup.app, plan.app, run.app, pull.app, read.app, sql.app, compare.app, operate.app
+):  # fmt: skip
     app.add_typer(part)
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(broker.app, name="broker")

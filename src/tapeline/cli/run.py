@@ -1,4 +1,4 @@
-"""Commands that plan, run, watch and show a pipeline."""
+"""Commands that run, watch and show a pipeline."""
 
 from __future__ import annotations
 
@@ -34,81 +34,11 @@ from tapeline.words import counted
 
 if TYPE_CHECKING:
     from tapeline.books.status import Lag, Status
+    from tapeline.operate.runner import Runner
+    from tapeline.plan import Plan
+    from tapeline.settings import Settings
 
 app = Commands()
-
-
-@app.command()
-def plan(
-    pipeline: Target = DEFAULT_TARGET,
-    check: Annotated[bool, typer.Option(help="Also analyse every step with Spark.")] = False,
-    project: Project = Path(),
-    as_json: AsJson = False,
-) -> None:
-    """Check a pipeline and show its steps. Reads no data."""
-    from tapeline.plan.graph import makes_key
-    from tapeline.plan.views import refuse_wrong_views, view_inputs
-
-    found, settings = load(pipeline, project, None)
-    if check:
-        from tapeline.spark.jvm import prepare_jvm
-
-        prepare_jvm(settings, short=True)  # Java starts while Python imports the rest
-        from tapeline.books.references import rows_by_name
-        from tapeline.spark.compile import prepare
-        from tapeline.spark.queries import needs_of
-        from tapeline.spark.session import build_session
-
-        rows = rows_by_name(found, settings.project, settings)
-        session = build_session(settings, connectors=needs_of(found))
-        steps_of = prepare(session, found, rows, settings)
-        steps_of.refuse_cuts()
-        facts = {name: table.schema for name, table in rows.items()}
-        refuse_wrong_views(found.pipeline, {**facts, **steps_of.shapes})
-    steps = [
-        (kind, item.name, item.connector.path, str(item.where))
-        for kind, items in (
-            ("source", found.pipeline.sources),
-            ("reference", found.pipeline.references),
-        )
-        for item in items.values()
-    ]
-    steps += [
-        ("pull", one.name, f"{one.system.asks}, into {one.into}", str(one.where))
-        for one in found.pipeline.pulls.values()
-    ]
-    for step in (*found.tables, *found.summaries):
-        kind = "table" if step in found.tables else "summary"
-        steps.append((kind, step.name, ", ".join(i.name for i in step.inputs), str(step.where)))
-    steps += [
-        ("view", view.name, ", ".join(view_inputs(found.pipeline, view)), str(view.where))
-        for view in found.views
-    ]
-    steps += [
-        ("alert", alert.name, alert.reads, str(alert.where))
-        for alert in found.pipeline.alerts.values()
-    ]
-    steps += [
-        ("sink", sink.name, f"{sink.reads}, to {sink.connector.goes_to}", str(sink.where))
-        for sink in found.pipeline.sinks.values()
-    ]
-    if as_json:
-        names = ("kind", "name", "reads", "where")
-        print_json([dict(zip(names, step, strict=True)) for step in steps])
-        return
-    table = RichTable("kind", "name", "reads", "declared at", title=f"pipeline {found.name}")
-    for row in steps:
-        table.add_row(*map(readable, row))
-    out.print(table)
-    for step in found.tables if not check else ():
-        unknown = step.stream in found.pipeline.sources and not (
-            found.pipeline.sources[step.stream].connector.fields
-        )
-        if makes_key(found.pipeline, step) and not unknown:
-            keys = readable(", ".join(step.key))
-            out.print(f"Step {step.name} computes its key ({keys}). Use --check to verify it.")
-    agreed = " Spark accepts every step." if check else ""
-    out.print(styled(f"Pipeline is valid.{agreed}", "green"))
 
 
 @app.command()
@@ -133,6 +63,9 @@ def run(
         Path | None,
         typer.Option(help="Folder for the results of --batch (default: NAME-batch in the root)."),
     ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Apply changed code first, without asking.")
+    ] = False,
     project: Project = Path(),
     root: Root = None,
     as_json: AsJson = False,
@@ -148,9 +81,7 @@ def run(
     from tapeline.spark.jvm import prepare_jvm
 
     prepare_jvm(settings)  # Java starts while Python imports the rest
-    from tapeline.operate.runner import Runner
-
-    with Runner(found, settings) as runner:
+    with _runner(found, settings, apply, as_json) as runner:
         signal.signal(signal.SIGTERM, lambda *_: runner.stop())
         if once:
             done = runner.run_once()
@@ -177,6 +108,25 @@ def run(
             out.print("Stopped before everything was processed. The next run continues.")
         out.print(f"{counted(facts['records'], 'record')} in {counted(facts['batches'], 'batch')}. "
                   f"Last batch: {facts['batch']}.")  # fmt: skip
+
+
+def _runner(found: Plan, settings: Settings, apply: bool, as_json: bool) -> Runner:
+    """What runs the pipeline; code that the books were not made by is shown, or applied first."""
+    from tapeline.books.estimates import noticed_changes
+    from tapeline.books.layout import Layout
+    from tapeline.books.meanings import ChangedCodeError
+    from tapeline.cli.plan import applied, print_changes
+    from tapeline.operate.runner import Runner
+
+    try:
+        return Runner(found, settings)
+    except ChangedCodeError:
+        if not apply:
+            if not as_json:
+                print_changes(noticed_changes(found, Layout(settings.home(found.name))) or [])
+            raise
+    applied(found, settings, (None, "run --apply"), (True, False), as_json)
+    return Runner(found, settings)
 
 
 @app.command()

@@ -11,12 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
 import pyarrow as pa
 
 from tapeline.books import Decision, Layout, StagedFile
+from tapeline.books.builds import standing_generations
+from tapeline.books.code import store_code
 from tapeline.books.commit import Commit
 from tapeline.books.operator import Act, OperatorTape
 from tapeline.books.references import References
@@ -29,8 +32,8 @@ from tapeline.flow.batch_size import BatchSize
 from tapeline.flow.commit import Computed, Taken, commit_of, tape_range
 from tapeline.flow.compute import NOWHERE, Batch, Output
 from tapeline.flow.inputs import BatchInput, InputReader
-from tapeline.flow.ledger import Ledger
-from tapeline.flow.steps import Compile, Compute, StepFailedError, Steps
+from tapeline.flow.ledger import Ledger, LedgerPlace
+from tapeline.flow.steps import Compile, Compute, StepFailedError, Steps, TableStep
 from tapeline.flow.table import TableResult, TableState
 from tapeline.plan import Plan
 from tapeline.plan.views import refuse_wrong_views
@@ -79,7 +82,11 @@ class Flow:
         self.layout = Layout(settings.home(plan.name))
         self.references = References(plan, self.layout, settings, clock)
         # Steps that were prepared for the same plan and references may be given.
-        self.steps: Steps = steps or self._prepare()
+        self._generations = standing_generations(self.layout, plan)
+        self._described = store_code(self.layout, plan)
+        self.steps: Steps = (
+            replace(steps, generations=self._generations) if steps else self._prepare()
+        )
         self.operator = OperatorTape(self.layout.operator)
         self.room = BatchSize(settings.flow.records_per_batch, settings.flow.target_batch_seconds)
         self._batches = 0  # since the start, as far as it matters
@@ -94,7 +101,11 @@ class Flow:
         self.references.follow()
 
     def _prepare(self) -> Steps:
-        return self._compile(self.references.rows)
+        return replace(self._compile(self.references.rows), generations=self._generations)
+
+    def _register_of(self, step: TableStep) -> Path:
+        name = step.table.name
+        return self.layout.register(name, self.steps.generation(name))
 
     def _refuse_views(self) -> None:
         facts = {name: rows.schema for name, rows in self.references.rows.items()}
@@ -104,10 +115,9 @@ class Flow:
         """Reload state from the books, at start and after a failed batch."""
         wait(self._writing)  # a file of the failed batch must not appear under the next one
         self.ledger = Ledger(
-            self.layout.home,
-            self.plan.name,
+            LedgerPlace(self.layout.home, self.plan.name),
             self.steps.schemas,
-            self.steps.code,
+            replace(self.steps.code, described=self._described),
             self._pool,
             self._clock(),
         )
@@ -115,7 +125,7 @@ class Flow:
         if self._remembered != decided:  # a batch that failed undecided left nothing in memory
             self.memories = {
                 step.table.name: TableState.of(
-                    step, self.layout.register(step.table.name), self.settings.flow.identity_keys
+                    step, self._register_of(step), self.settings.flow.identity_keys
                 )
                 for step in self.steps.tables
             }
