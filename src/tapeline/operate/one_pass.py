@@ -9,15 +9,15 @@ import pyarrow as pa
 from tapeline.books import Books
 from tapeline.books.compare import Made, write_made
 from tapeline.books.references import rows_by_name
+from tapeline.books.stored_tape import StoredTape
 from tapeline.errors import OperationError
 from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.show import write_file
-from tapeline.spark.decode import leaf_of
 from tapeline.spark.one_pass import one_pass
 from tapeline.spark.queries import needs_of
 from tapeline.spark.session import build_session
-from tapeline.store.duckdb import connect, newest_batch, register_tape
+from tapeline.store.duckdb import newest_batch
 from tapeline.store.files import make_folder
 
 
@@ -29,8 +29,8 @@ def run_batch(plan: Plan, settings: Settings, folder: Path) -> dict[str, int]:
     books = Books(plan, settings.home(plan.name))
     if folder.resolve().is_relative_to(books.layout.home.resolve()):
         raise OperationError(f"{folder} is inside the books. Choose another folder with --into.")
-    tapes = {name: _tape(books, plan, name) for name in plan.pipeline.sources}
-    newest = {name: newest_batch(books.layout.tape_batches(name)) for name in tapes}
+    newest = {name: _newest(books, name) for name in plan.pipeline.sources}
+    tapes = {name: _tape(books, name, last) for name, last in newest.items()}
     references = _references(books, settings)
     session = build_session(settings, plan.name, needs_of(plan))
     make_folder(folder)
@@ -42,20 +42,19 @@ def run_batch(plan: Plan, settings: Settings, folder: Path) -> dict[str, int]:
     return counts
 
 
-def _tape(books: Books, plan: Plan, source: str) -> pa.Table:
-    """Every record of a source, in tape order."""
-    leaf = leaf_of(plan.pipeline.sources[source].connector.records)
-    stored = pa.schema([field for field in leaf if field.name != "ordinal"])
-    with connect() as connection:
-        if not register_tape(connection, "tape", books.layout.tape(source)):
-            return leaf.empty_table()
-        known = connection.sql("select * from tape limit 0").columns
-        columns = ", ".join(
-            f'tape."{name}"' if name in known else f'null as "{name}"' for name in stored.names
-        )
-        query = f"select {columns} from tape order by part, tape.at"
-        rows = connection.sql(query).to_arrow_table().select(stored.names).cast(stored)
+def _tape(books: Books, source: str, newest: int) -> pa.Table:
+    """The records of a source up to a tape batch, in tape order."""
+    tape = StoredTape(books.layout, source)
+    rows = tape.read(tape.batches(1, newest))
     return rows.append_column("ordinal", pa.array(range(rows.num_rows), pa.int64()))
+
+
+def _newest(books: Books, source: str) -> int:
+    """The last tape batch that is in the books; before the first one, the last on the tape."""
+    cut = books.cut()
+    if cut.batch:
+        return cut.commit.positions[source].last if source in cut.commit.positions else 0
+    return newest_batch(books.layout.tape_batches(source))
 
 
 def _references(books: Books, settings: Settings) -> dict[str, pa.Table]:
