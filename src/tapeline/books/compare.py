@@ -165,7 +165,7 @@ def _causes(books: Books, summary: Summary) -> dict[tuple[Any, ...], Counter[str
     found: dict[tuple[Any, ...], Counter[str]] = {}
     for row in books.journal(summary.name).to_pylist():
         key = tuple(_value(row[name]) for name in summary.key)
-        found.setdefault(key, Counter())[row["_cause"]] += row["_entries"]
+        found.setdefault(key, Counter())[row["_cause"]] += abs(row["_entries"])
     return found
 
 

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tapeline.declare import Step, Table
+from tapeline.declare.select import Select
 from tapeline.declare.windows import PARTS, parts_of
 from tapeline.formats.decoding import translator
 from tapeline.plan import Plan
@@ -47,7 +48,10 @@ def one_pass(
         done[table.name] = rows.persist()
         yield table.name, done[table.name].drop("_position").toArrow()
     for summary in plan.summaries:
-        rows = _called(summary, done[summary.stream], snapshots)
+        stream = done[summary.stream]
+        if isinstance(summary.function, Select):  # a pivot groups by all columns that it finds
+            stream = stream.drop("_position")
+        rows = _called(summary, stream, snapshots)
         yield summary.name, _opened(rows).toArrow()
     for rows in done.values():
         rows.unpersist()
