@@ -30,6 +30,7 @@ from tapeline.books.audit.journals import check_journal
 from tapeline.books.audit.scan import AuditScan
 from tapeline.books.commit import Commit, Counts
 from tapeline.books.commits import read_commits
+from tapeline.books.extract import extract, extract_changes, extract_shape
 from tapeline.books.fold import write_balances
 from tapeline.books.meanings import Code
 from tapeline.books.revisions import changes, why
@@ -204,6 +205,7 @@ def test_every_reader_shows_every_digit(
         check_sql(large)
         check_history(large)
         check_sink(large, batches)
+        check_extract(large)
         check_audit(large)
         found = list(numbers(large.books))
         assert len(found) == bool(large.outgrown)
@@ -279,6 +281,20 @@ def check_sink(large: Ledgered, batches: list[list[Share]]) -> None:
         batch = int(path.stem.split("-")[1])
         sent = next(one.rows for one in outgoing if one.position.batch == batch)
         assert measures_in(path) == [row["_new"] and row["_new"]["m"] for row in sent]
+
+
+def check_extract(large: Ledgered) -> None:
+    """What Spark is given: null with its flag where a number outgrew its type, exact elsewhere."""
+    cut = large.books.cut()
+    found = extract(large.books, "totals", cut)
+    assert found.schema == extract_shape(large.books, "totals", cut)
+    seen = {key: None if key in large.outgrown else v for key, v in large.expected.items()}
+    assert {row["k"]: row["m"] for row in found.to_pylist()} == seen
+    assert {row["k"] for row in found.to_pylist() if row["_overflow"]} == large.outgrown
+    changed = extract_changes(large.books, "totals", 1, large.batches)
+    assert changed.schema == extract_shape(large.books, "totals", cut, changes=True)
+    last = {row["k"]: row["_new"] for row in changed.to_pylist()}
+    assert {key: number["m"] for key, number in last.items() if number is not None} == seen
 
 
 def measures_in(path: Path) -> list[Any]:

@@ -69,6 +69,8 @@ def run(
     with _runner(found, settings, apply, as_json) as runner:
         runner.on_alert = _say_alert
         signal.signal(signal.SIGTERM, lambda *_: runner.stop())
+        if runner.spark_ui and not as_json:
+            err.print("Spark's UI is at", styled(runner.spark_ui, "bold"))
         if once:
             done = runner.run_once()
             facts = {

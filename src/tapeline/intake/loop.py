@@ -75,6 +75,16 @@ class IntakeLoop:
         """Whether anything that came on a tape has not been offered to the flow."""
         return bool(self._new)
 
+    @property
+    def rounds(self) -> int:
+        """How often all sources were looked at as a whole."""
+        return min((intake.rounds for intake in self._intakes.values()), default=0)
+
+    @property
+    def waiting(self) -> int:
+        """Files and messages that can be seen and are not on a tape."""
+        return sum(intake.waiting()[0] for intake in self._intakes.values())
+
     def arrivals(self) -> dict[str, datetime | None]:
         """When something last came on each tape, of sources that were looked at in this run."""
         looked = [name for name, intake in self._intakes.items() if intake.rounds]
@@ -161,20 +171,19 @@ class IntakeLoop:
         self._held_back()  # what is there is what a look says that comes after this
         while not stop.is_set():
             taken = sum(self._take(name) for name in self._intakes)
-            rounds = min((intake.rounds for intake in self._intakes.values()), default=0)
             if taken or any(map(self._waits, self._intakes)):
                 deadline, looked = time.monotonic() + patience, 0
                 held_until = time.monotonic() + HELD_SECONDS
                 if not taken:
                     stop.wait(PAUSE_SECONDS)
-            elif not sum(intake.waiting()[0] for intake in self._intakes.values()):
+            elif not self.waiting:
                 if time.monotonic() > held_until or not self._held_back():
                     return
                 stop.wait(PAUSE_SECONDS)
             elif time.monotonic() > deadline:
                 # Every file gets one more look: with many of them a round takes its time.
-                looked = looked or rounds + 2
-                if rounds >= looked:
+                looked = looked or self.rounds + 2
+                if self.rounds >= looked:
                     return
             else:
                 stop.wait(PAUSE_SECONDS)

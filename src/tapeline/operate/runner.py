@@ -15,7 +15,8 @@ from tapeline.books.status import IncidentStatus, Tick
 from tapeline.books.tape import Tape
 from tapeline.deliver import SinkWorkers
 from tapeline.errors import TapelineError
-from tapeline.flow.flow import Flow, Published
+from tapeline.flow.flow import Flow
+from tapeline.flow.progress import Published, RunListener
 from tapeline.intake.loop import IntakeLoop
 from tapeline.intake.opening import Opening
 from tapeline.operate.alert_watch import AlertWatch
@@ -28,7 +29,8 @@ from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.spark.compile import compiler
 from tapeline.spark.queries import SparkQueries, needs_of
-from tapeline.spark.session import build_session
+from tapeline.spark.reporting import QueryReport
+from tapeline.spark.session import build_session, tuned
 from tapeline.store.housekeeping import kept_for
 from tapeline.store.lock import WriterLock
 from tapeline.supervisor import Supervisor
@@ -64,7 +66,8 @@ class Runner:
         self._given_session = session
         self._failed: TapelineError | None = None
         try:
-            self._open(session or build_session(settings, plan.name, needs_of(plan)))
+            given = tuned(session) if session else None
+            self._open(given or build_session(settings, plan.name, needs_of(plan)))
         except BaseException:
             self._lock.release()
             raise
@@ -95,14 +98,22 @@ class Runner:
             self.taking.arrivals, self._alert, self._clock,
         )  # fmt: skip
         self._reports.started(self.plan.name, self.flow.published_batch)
+        # Listeners are those of the session that was given. To tell them takes private classes.
+        told = (self._given_session or session) if self.settings.flow.prepared else None
+        self.query = QueryReport(told, self.plan.name, self.layout.home, self._not_told)
+        self._listeners: list[RunListener] = [self.query]
+        for one in self._listeners:
+            one.started()
         for words in self.flow.steps.cuts:  # of books older than this check; new ones are refused
             self._reports.log.say("digits_cut", words=words)
 
     def __enter__(self) -> Runner:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.stop()
+        for one in self._listeners:
+            one.ended(error or self.failure)
         self.flow.close()
         self.taking.close()
         self.delivering.close()
@@ -123,6 +134,14 @@ class Runner:
         """Whether somebody asked for the end."""
         return self._stop.is_set()
 
+    def _not_told(self, words: str) -> None:
+        self._reports.log.say("spark_not_told", words=words)
+
+    @property
+    def spark_ui(self) -> str | None:
+        """The address of Spark's UI, if it is on."""
+        return self.session.sparkContext.uiWebUrl
+
     @property
     def failure(self) -> TapelineError | None:
         """What keeps the flow from advancing."""
@@ -139,7 +158,7 @@ class Runner:
         taking = threading.Thread(target=self.taking.take_all, args=(self._stop,), daemon=True)
         taking.start()
         try:
-            while not self._stop.is_set() and (taking.is_alive() or self._on_the_way()):
+            while not self._stop.is_set() and (taking.is_alive() or self.on_the_way):
                 answer_all(self.layout, self._still)
                 self.taking.hand_over()
                 if not self.flow.waiting:
@@ -163,7 +182,8 @@ class Runner:
             raise self.taking.failure
         return done
 
-    def _on_the_way(self) -> bool:
+    @property
+    def on_the_way(self) -> bool:
         """Whether anything on a tape has not been published."""
         return self.taking.has_new or bool(self.flow.waiting)
 
@@ -241,6 +261,8 @@ class Runner:
                 break
             done += published
             self._reports.note(published[0])
+            for one in self._listeners:
+                one.published(published[0])
             if self._rests():
                 break
             self._upkeep.after(self.flow.published_batch)
