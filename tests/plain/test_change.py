@@ -33,6 +33,7 @@ from tapeline.plan import resolve
 from tapeline.settings import Settings
 from tapeline.store.delta_files import read_files
 from tapeline.store.disk import hold, release
+from tapeline.store.duckdb import newest_batch
 from tapeline.testing import Crash, Trial, changes, commits_of, crash_at, unbalanced, why
 from tests.support import changing_orders as orders
 from tests.support.changing_orders import Code
@@ -416,6 +417,29 @@ def test_the_way_back_continues_the_earlier_tables() -> None:
         assert numbers(between, there, at) == middle
         causes = [one.cause for one in why(shop.trial.books, "fees", ["BUY"])]
         assert causes.count("code") == 2
+
+
+def test_a_way_back_that_is_killed_and_abandoned_leaves_nothing_to_read() -> None:
+    with shop_with() as shop:
+        layout = shop.trial.books.layout
+        shop.apply(Code(rate=3))
+        shop.feed([(7, 1)])
+        shop.feed([(27, 1)])
+        with pytest.raises(Crash), crash_at("added"):
+            shop.apply(Code())
+        assert newest_batch(layout.register("large", 1)) == 5  # written, and never seen
+        sent = [*SENT, (7, 1), (27, 1)]
+        shop.start(Code(rate=3))
+        assert numbers(shop.trial.books, shop.code) == orders.expected(sent, shop.code)
+        assert unbalanced(shop.trial.books, full=True) == []
+        going = unfinished(layout)
+        assert going is not None
+        assert going.continued == {"large": 1, "fees": 1}
+        abandon(layout, going)
+        assert unbalanced(shop.trial.books, full=True) == []
+        shop.apply(Code())
+        assert numbers(shop.trial.books, Code()) == orders.expected(sent, Code())
+        assert unbalanced(shop.trial.books, full=True) == []
 
 
 def test_the_way_back_in_books_that_were_restored() -> None:

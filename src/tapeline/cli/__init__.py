@@ -11,6 +11,7 @@ from typer.exceptions import TyperException
 from tapeline.cli import (
     broker,
     calendars,
+    compare,
     deliveries,
     demo,
     operate,
@@ -38,7 +39,7 @@ app = Commands(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for part in (setup, plan, run, pull, status, read, sql, operate):
+for part in (setup, plan, run, pull, status, read, sql, compare, operate):
     app.add_typer(part.app)
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(deliveries.app, name="deliveries")

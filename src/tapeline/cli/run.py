@@ -12,6 +12,7 @@ import typer
 from rich.table import Table as RichTable
 
 from tapeline.cli.commands import Commands
+from tapeline.cli.compare import run_into
 from tapeline.cli.options import (
     DEFAULT_TARGET,
     AsJson,
@@ -51,6 +52,16 @@ def run(
     seconds: Annotated[
         float | None, typer.Option(help="Exit after this many seconds (default: never).")
     ] = None,
+    batch: Annotated[
+        bool,
+        typer.Option(
+            "--batch", help="Compute everything on the tape in one pass, without books, then exit."
+        ),
+    ] = False,
+    into: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the results of --batch (default: NAME-batch in the root)."),
+    ] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Apply changed code first, without asking.")
     ] = False,
@@ -59,6 +70,9 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until Ctrl-C, or once with --once."""
+    if batch or into:
+        run_into(load(pipeline, project, root), into, batch, as_json)
+        return
     interval = None if every == "asap" else parse_duration(every)
     found, settings = load(pipeline, project, root)
     if not as_json:

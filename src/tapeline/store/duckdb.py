@@ -127,6 +127,13 @@ def view_files(connection: Connection, name: str, files: list[str], by_name: boo
     )
 
 
+def read_parquet(file: Path) -> pa.Table:
+    """All rows of a Parquet file."""
+    with connect() as connection:
+        view_files(connection, "rows_of_file", [str(file)])
+        return connection.sql("select * from rows_of_file").to_arrow_table()
+
+
 def quoted(name: str) -> str:
     """A column's name as SQL writes it, whatever is in it."""
     return '"' + name.replace('"', '""') + '"'
