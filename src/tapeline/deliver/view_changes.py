@@ -97,7 +97,7 @@ class ViewChanges:
         if count > ROWS_PER_VIEW:
             raise OperationError(
                 f"{self._view.where}: view '{self._view.name}' has more than "
-                f"{counted(ROWS_PER_VIEW, 'row')}. A sink or alert compares the whole view at every "
+                f"{counted(ROWS_PER_VIEW, 'row')}. A sink or alert compares the whole view at each "
                 "batch: narrow the view, or read its summary."
             )
         return columns
