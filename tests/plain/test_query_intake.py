@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from tapeline import DeclarationError, OperationError, Pipeline, Query, Stream
 from tapeline.books.layout import Layout
+from tapeline.books.query_position import positions
 from tapeline.books.tape import Tape, deliveries_of
 from tapeline.formats.limits import IntakeLimits
-from tapeline.intake.checkpoint import Checkpoint, positions
+from tapeline.intake.checkpoint import Checkpoint
 from tapeline.intake.query import QueryIntake
 from tapeline.plan import resolve
 from tapeline.testing import Crash, crash_at

@@ -6,13 +6,11 @@ is on the tape is known by its query and batch id. Any other checkpoint cuts bat
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tapeline.books.pieces import DeliveryPart
+from tapeline.books.query_position import QueryPosition
 from tapeline.errors import OperationError
 from tapeline.store.files import (
     files_named,
@@ -22,7 +20,6 @@ from tapeline.store.files import (
     remove_folder,
     replace_json,
 )
-from tapeline.words import counted
 
 State = Literal["new", "ok", "lost", "behind", "foreign"]
 WORDS = {
@@ -36,42 +33,6 @@ REMEDY = (
     "starts over with a new id and empty state, and everything that its sources still have comes "
     "again; what a table with a key has counted counts once."
 )
-
-
-@dataclass(frozen=True)
-class QueryPosition:
-    """What a row of the tape says of the batch it came from."""
-
-    query: str
-    batch: int
-    number: int  # of the batch among all of the source, whatever the query's id
-    dropped: int = 0  # by the watermark, as Spark counts it
-    instead_of: str | None = None  # in the first batch after a loss: the query before
-
-    def text(self) -> str:
-        facts = {name: value for name, value in asdict(self).items() if value is not None}
-        return json.dumps(facts)
-
-    @classmethod
-    def of(cls, text: str) -> QueryPosition:
-        return cls(**json.loads(text))
-
-
-def dropped_words(rows: int) -> str:
-    """What a watermark dropped."""
-    return (
-        f"the watermark dropped {counted(rows, 'row')} (Spark counts after partial aggregation: "
-        "several input rows may count as one)"
-    )
-
-
-def positions(parts: Iterable[DeliveryPart]) -> Iterator[QueryPosition]:
-    """The batches of a query that are on the tape, each once, in order."""
-    before = None
-    for part in parts:
-        if part.position is not None and part.position != before:
-            before = part.position
-            yield QueryPosition.of(part.position)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from datetime import datetime
 import numpy as np
 
 from tapeline.books.pieces import DeliveryPart, PiecePart
+from tapeline.books.query_position import QueryPosition, positions
 from tapeline.books.status import QueryStatus
 from tapeline.books.tape import Tape
 from tapeline.connect.query import Query
@@ -22,7 +23,7 @@ from tapeline.connect.running_query import Queries, QueryBatch, QueryStart, Runn
 from tapeline.failpoints import hit
 from tapeline.formats.limits import IntakeLimits, too_long
 from tapeline.formats.lines import Lines
-from tapeline.intake.checkpoint import Checkpoint, QueryPosition, positions
+from tapeline.intake.checkpoint import Checkpoint
 from tapeline.intake.query_rows import QueryRows
 from tapeline.intake.source_intake import SourceIntake
 

@@ -27,7 +27,7 @@ from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.spark.compile import compiler
 from tapeline.spark.queries import SparkQueries, needs_of
-from tapeline.spark.session import build_session
+from tapeline.spark.session import build_session, stop_session
 from tapeline.store.housekeeping import kept_for
 from tapeline.store.lock import WriterLock
 from tapeline.supervisor import Supervisor
@@ -108,7 +108,7 @@ class Runner:
         self._reports.close(self.flow.published_batch)
         self._lock.release()
         if self._given_session is None:
-            self.session.stop()
+            stop_session(self.session)
 
     def stop(self) -> None:
         self._stop.set()

@@ -204,6 +204,13 @@ def end_jvm() -> None:
     process.wait()
 
 
+def end_callbacks() -> None:
+    """End what listens for calls from the JVM, if a query has started it."""
+    gateway = SparkContext._gateway
+    if gateway is not None and getattr(gateway, "_callback_server", None) is not None:
+        gateway.shutdown_callback_server()
+
+
 def class_path(session: SparkSession) -> str:
     """The class path that the JVM was started with."""
     return str(_jvm(session).java.lang.System.getProperty("java.class.path"))
