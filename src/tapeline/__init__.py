@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tapeline.connect import (
         Console,
+        DeltaReference,
         Files,
         Foreach,
         HttpPull,
+        HttpReference,
         Kafka,
         Memory,
         Own,
         PostgresPull,
+        PostgresReference,
         Query,
     )
     from tapeline.declare import (
@@ -52,6 +55,7 @@ __all__ = [
     "Console",
     "Csv",
     "DeclarationError",
+    "DeltaReference",
     "Destination",
     "Each",
     "FencedError",
@@ -59,6 +63,7 @@ __all__ = [
     "Foreach",
     "Format",
     "HttpPull",
+    "HttpReference",
     "Json",
     "Kafka",
     "Memory",
@@ -67,6 +72,7 @@ __all__ = [
     "Pipeline",
     "Polled",
     "PostgresPull",
+    "PostgresReference",
     "Query",
     "RecordFile",
     "Records",

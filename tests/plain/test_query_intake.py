@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tapeline import DeclarationError, OperationError, Pipeline, Query, Stream
 from tapeline.books.layout import Layout
 from tapeline.books.query_position import positions
-from tapeline.books.tape import Tape, deliveries_of
+from tapeline.books.tape import Tape
+from tapeline.books.tape_batches import deliveries_of
 from tapeline.formats.limits import IntakeLimits
 from tapeline.intake.checkpoint import Checkpoint
 from tapeline.intake.query import QueryIntake

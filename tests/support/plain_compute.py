@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from tapeline import Pipeline
 from tapeline.books.schemas import KEY_SEPARATOR
-from tapeline.connect.files import arrow_type
+from tapeline.connect.reference_file import arrow_type
 from tapeline.declare import Field, Summary, Table
 from tapeline.declare.duration import parse_duration
 from tapeline.flow.steps import Compile, Steps, SummaryStep, TableStep

@@ -63,6 +63,11 @@ class Layout:
         return self.home / "pulling.json"
 
     @property
+    def reference_status(self) -> Path:
+        """When references from outside were last read; disposable."""
+        return self.home / "references.json"
+
+    @property
     def schemas(self) -> Path:
         """The schemas that Avro on the tape was written with; as lasting as the tape."""
         return self.home / "schemas"

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tapeline.books.pieces import DeliveryPart
-from tapeline.books.tape import deliveries_of
+from tapeline.books.tape_batches import deliveries_of
 from tapeline.words import counted
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tapeline.books.commits import published_by, read_commits, read_tail
 from tapeline.books.fold import Clock, exact_rows, fold_view
 from tapeline.books.layout import Layout
 from tapeline.books.reasons import DETAIL
-from tapeline.books.schemas import BEGINNING, UNREAD, VERDICTS
+from tapeline.books.schemas import BEGINNING, OF_VERSIONS, UNREAD, VERDICTS
 from tapeline.declare import Summary, Table
 from tapeline.declare.duration import parse_duration
 from tapeline.errors import QuestionError, did_you_mean
@@ -145,7 +145,7 @@ class Books:
             register_table(connection, "t", self.layout.register(table), (0, batch))
             alone = (
                 f"select _position from k where _batch <= {batch} and _row = 0 and _sign > 0 "
-                "and _key is not null and _verdict in ('kept', 'applied', 'superseded') qualify "
+                f"and _key is not null and _verdict in {OF_VERSIONS} qualify "
                 "count(distinct _sequence) over (partition by _key) = 1 and "
                 "(_sequence > 1 or _verdict = 'applied')"
             )

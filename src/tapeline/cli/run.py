@@ -58,7 +58,7 @@ def plan(
         from tapeline.spark.queries import needs_of
         from tapeline.spark.session import build_session
 
-        rows = rows_by_name(found, settings.project)
+        rows = rows_by_name(found, settings.project, settings)
         session = build_session(settings, connectors=needs_of(found))
         steps_of = prepare(session, found, rows, settings)
         steps_of.refuse_cuts()
@@ -174,6 +174,7 @@ def status(
 ) -> None:
     """Show position, lag, rate and batch times of a pipeline."""
     from tapeline.books.pulls import read_pulls, words_of
+    from tapeline.books.reference_ages import read_ages
     from tapeline.books.sizes import sizes_of
     from tapeline.books.status import Status, read_status
     from tapeline.books.stuck import words_of_stuck
@@ -188,9 +189,12 @@ def status(
         "bytes": sizes_of(books.layout, datetime.now(UTC)),
     }
     pulling = read_pulls(books.layout)
+    ages, now = read_ages(books.layout), datetime.now(UTC)
     totals = cut.commit.totals
     if as_json:
-        pulls = {"pulling": pulling.as_dict()} if pulling.pulls else {}
+        pulls: dict[str, Any] = {"pulling": pulling.as_dict()} if pulling.pulls else {}
+        if ages:
+            pulls["references"] = [one.as_dict() for one in ages]
         of_tables = {name: counts.as_dict() for name, counts in totals.items()}
         print_json({**found.as_dict(), **more, **pulls, "totals": of_tables})
         return
@@ -209,6 +213,9 @@ def status(
     for pull in pulling.pulls:
         words = words_of(pull, pulling.running)
         out.print(readable(f"pull {pull.pull}: {words}"), highlight=False, soft_wrap=True)
+    for one in ages:
+        words = f"reference {one.reference}: {one.words(now)}"
+        out.print(readable(words), highlight=False, soft_wrap=True)
     for name, counts in totals.items():
         if counts.verdicts:
             words = ", ".join(f"{k} {v:,}" for k, v in sorted(counts.verdicts.items()))

@@ -7,6 +7,19 @@ from tapeline.connect.local import Console, Foreach, Memory
 from tapeline.connect.own import Own
 from tapeline.connect.postgres import PostgresPull
 from tapeline.connect.query import Query
+from tapeline.connect.references import DeltaReference, HttpReference, PostgresReference
 
-__all__ = ["Console", "Files", "Foreach", "HttpPull", "Kafka", "Memory", "Own", "PostgresPull",
-           "Query"]  # fmt: skip
+__all__ = [
+    "Console",
+    "DeltaReference",
+    "Files",
+    "Foreach",
+    "HttpPull",
+    "HttpReference",
+    "Kafka",
+    "Memory",
+    "Own",
+    "PostgresPull",
+    "PostgresReference",
+    "Query",
+]

@@ -11,7 +11,7 @@ from tapeline.books import StagedFile, exact
 from tapeline.books.commit import Commit, Counts, TapePosition, TapeRange
 from tapeline.books.row_hash import hash_of
 from tapeline.books.schemas import TAPE_LEAF
-from tapeline.books.tape import TapeBatch
+from tapeline.books.tape_batches import TapeBatch
 from tapeline.flow.posting import SummaryResult
 from tapeline.flow.step_input import StepInput
 from tapeline.flow.table import TableResult

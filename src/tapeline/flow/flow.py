@@ -21,7 +21,8 @@ from tapeline.books.commit import Commit
 from tapeline.books.operator import Act, OperatorTape
 from tapeline.books.references import References
 from tapeline.books.table_id import TableId
-from tapeline.books.tape import Tape, TapeBatch
+from tapeline.books.tape import Tape
+from tapeline.books.tape_batches import TapeBatch
 from tapeline.failpoints import hit
 from tapeline.flow.backlog import Backlog, TapeRanges, records_of
 from tapeline.flow.batch_size import BatchSize
@@ -76,7 +77,7 @@ class Flow:
         self._busy = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="books")
         self.layout = Layout(settings.home(plan.name))
-        self.references = References(plan, self.layout, settings.project)
+        self.references = References(plan, self.layout, settings, clock)
         # Steps that were prepared for the same plan and references may be given.
         self.steps: Steps = steps or self._prepare()
         self.operator = OperatorTape(self.layout.operator)
@@ -90,6 +91,7 @@ class Flow:
             self._refuse_views()
         self._recovery = Recovery(self._recover)
         self._recovery.ensure()
+        self.references.follow()
 
     def _prepare(self) -> Steps:
         return self._compile(self.references.rows)
@@ -266,6 +268,7 @@ class Flow:
         list(self._pool.map(_warmed, steps))
 
     def close(self) -> None:
+        self.references.close()
         self._pool.shutdown()
 
     @property

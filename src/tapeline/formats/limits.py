@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tapeline.books.reasons import reason
-from tapeline.books.tape import BatchLimits
+from tapeline.books.tape_batches import BatchLimits
 from tapeline.declare.format import FileLimits
 from tapeline.errors import DeclarationError
 from tapeline.words import counted

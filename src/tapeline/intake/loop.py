@@ -1,4 +1,4 @@
-"""The intakes of a running pipeline. They wait while the flow is too far behind."""
+"""The intakes of a running pipeline. They wait while the flow lags too far."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 
 from tapeline.books.status_file import PartitionLag, StatusFile
-from tapeline.books.tape import TapeBatch
+from tapeline.books.tape_batches import TapeBatch
 from tapeline.errors import OperationError, RefusedError, TapelineError, in_words
 from tapeline.flow.flow import Flow
 from tapeline.intake.opening import Opening
@@ -176,7 +176,7 @@ class IntakeLoop:
         return any(held)
 
     def lag(self, now: datetime) -> Mapping[str, Mapping[str, PartitionLag]]:
-        """How far the books are behind their sources, by source and partition."""
+        """The lag of the books, by source and partition."""
         found = {
             name: intake.partitions(self._flow.backlog.booked(name), now)
             for name, intake in self._intakes.items()

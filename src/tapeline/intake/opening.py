@@ -89,7 +89,7 @@ class Opening:
         drop: Path = self._settings.within(files.path)
         make_shared_folder(drop)
         keep = self._settings.intake.keep
-        rules = FileRules(files.format, keep, self._layout.schemas, files.meta)
+        rules = FileRules(files.format, keep, self._layout.schemas, files.meta, files.members)
         intake = FileIntake(drop, self._flow.tapes[name], rules, self._limits, self._clock)
         intake.recover()
         return intake

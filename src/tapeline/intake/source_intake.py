@@ -50,5 +50,5 @@ class SourceIntake(Protocol):
         return False
 
     def partitions(self, booked: int, now: datetime) -> Mapping[str, PartitionLag]:
-        """How far the books are behind the other side, by its partitions."""
+        """The lag of the books, by partition of the other side."""
         return {}

@@ -12,7 +12,7 @@ from typing import Any
 from tapeline.books import Books
 from tapeline.books.layout import Layout
 from tapeline.books.query_position import dropped_words, positions
-from tapeline.books.tape import deliveries_of
+from tapeline.books.tape_batches import deliveries_of
 from tapeline.connect import Kafka
 from tapeline.connect.kafka_cluster import find_partitions
 from tapeline.declare.sink import Sink
