@@ -288,7 +288,7 @@ def test_a_failing_query_is_named_and_started_again(
     with run.running(session=spark):
         wait_for(lambda: "raw_words" in run.status().problems)
         problem = run.status().problems["raw_words"]
-        assert "QUERY_FAILED: raw_words: halves(): [DIVIDE_BY_ZERO]" in problem
+        assert "QUERY_FAILED: halves(): [DIVIDE_BY_ZERO]" in problem
         assert "=== Streaming Query" not in problem
         for path in inbox.folder.iterdir():  # the sender mends its file
             path.write_text('{"size":5}\n')

@@ -14,7 +14,6 @@ from tapeline.books.query_position import QueryPosition
 from tapeline.errors import OperationError
 from tapeline.store.files import (
     files_named,
-    is_there,
     make_folder,
     read_json,
     remove_folder,
@@ -52,12 +51,14 @@ class Checkpoint:
 
     def state(self, last: QueryPosition | None) -> State:
         """How the checkpoint goes with the last batch on the tape."""
-        found, noted = self._id(), self._noted()
-        expected = noted or (last.query if last else None)
+        found, note = _read(self.folder / "metadata").get("id"), _read(self._note)
+        if "query" in note and note["query"] is None:
+            return "new" if found is None else "ok"  # begun, and not noted yet
+        expected = note.get("query") or (last.query if last else None)
         if found is None:
             return "new" if expected is None else "lost"
-        if expected is not None and found != expected and is_there(self._note):
-            return "foreign" if noted or last else "ok"
+        if expected is not None and found != expected:
+            return "foreign"
         if last is not None and found == last.query and self._newest() < last.batch:
             return "behind"
         return "ok"
@@ -81,14 +82,8 @@ class Checkpoint:
 
     def note(self, query: str) -> None:
         """Note whose checkpoint it is; Spark has written its id."""
-        if self._noted() != query:
+        if _read(self._note).get("query") != query:
             replace_json(self._note, {"query": query})
-
-    def _noted(self) -> str | None:
-        return _read(self._note).get("query")
-
-    def _id(self) -> str | None:
-        return _read(self.folder / "metadata").get("id")
 
     def _newest(self) -> int:
         """The last batch whose input Spark has written down; -1 before the first."""
