@@ -61,7 +61,7 @@ def unproved(books: Books) -> list[dict[str, Any]]:
     return [
         {"source": name, **_facts(books, name), "words": UNPROVED}
         for name, source in books.plan.pipeline.sources.items()
-        if hasattr(source.connector, "keeps_versions")
+        if not getattr(source.connector, "proved", True)
     ]
 
 
