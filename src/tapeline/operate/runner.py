@@ -26,7 +26,7 @@ from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.spark.compile import compiler
 from tapeline.spark.queries import SparkQueries, needs_of
-from tapeline.spark.session import build_session, stop_session
+from tapeline.spark.session import build_session
 from tapeline.store.housekeeping import kept_for
 from tapeline.store.lock import WriterLock
 from tapeline.supervisor import Supervisor
@@ -102,7 +102,7 @@ class Runner:
         self._reports.close(self.flow.published_batch)
         self._lock.release()
         if self._given_session is None:
-            stop_session(self.session)
+            self.session.stop()
 
     def stop(self) -> None:
         self._stop.set()

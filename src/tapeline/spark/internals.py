@@ -204,11 +204,12 @@ def end_jvm() -> None:
     process.wait()
 
 
-def end_callbacks() -> None:
-    """End what listens for calls from the JVM, if a query has started it."""
-    gateway = SparkContext._gateway
-    if gateway is not None and getattr(gateway, "_callback_server", None) is not None:
-        gateway.shutdown_callback_server()
+def forget_batches_of(function: Any) -> None:
+    """Let go of what foreachBatch calls. Otherwise a thread of Py4J holds it to the very end."""
+    gateway: Any = SparkContext._gateway
+    for proxy in list(gateway.gateway_property.pool.dict.values()):
+        if getattr(proxy, "func", None) == function:
+            proxy.func = None
 
 
 def class_path(session: SparkSession) -> str:

@@ -17,7 +17,7 @@ from tapeline.connect.running_query import QueryBatch, QueryStart
 from tapeline.errors import OperationError
 from tapeline.plan import Plan, resolve
 from tapeline.spark.failures import words_of
-from tapeline.spark.internals import dropped_rows, read_formats
+from tapeline.spark.internals import dropped_rows, forget_batches_of, read_formats
 from tapeline.spark.query_checks import frame_of, own_session, schema_of
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ class SparkQuery:
             self._changed.notify_all()
         with suppress(Exception):  # what matters is on the tape
             self._started.stop()
+        forget_batches_of(self._offer)
 
     @property
     def _started(self) -> StreamingQuery:

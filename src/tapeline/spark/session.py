@@ -21,7 +21,7 @@ from tapeline.errors import OperationError
 from tapeline.java import OLDEST_JAVA
 from tapeline.settings import Settings
 from tapeline.spark.conf import spark_conf
-from tapeline.spark.internals import class_path, end_callbacks, jvm_runs
+from tapeline.spark.internals import class_path, jvm_runs
 from tapeline.spark.jvm import (
     Connector,
     bare_file_system,
@@ -91,12 +91,6 @@ def build_session(
         # PySpark's own handler cancels the jobs of the batch at work: Ctrl-C waits for its end.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return session
-
-
-def stop_session(session: SparkSession) -> None:
-    """Stop Spark, and the threads by which it calls Python: they would outlive the interpreter."""
-    session.stop()
-    end_callbacks()
 
 
 def _start_by_scripts(options: dict[str, str]) -> None:
