@@ -13,6 +13,8 @@ POINTS = (
 # of `tapeline pull`, a process of its own
 PULL_POINTS = ("pull_fetched", "pull_written", "pull_decided", "pull_delivered")
 
+# of a build, when code is changed
+BUILD_POINTS = ("build_begun", "build_staged", "build_decided", "build_finished", "switch_decided")
 # of the intake of a Structured Streaming query
 QUERY_POINTS = ("query_batch",)
 

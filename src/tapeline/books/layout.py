@@ -23,17 +23,17 @@ class Layout:
     def table(self, table: TableId) -> Path:
         return self.home / table.path
 
-    def register(self, table: str) -> Path:
-        return self.table(TableId.register(table))
+    def register(self, table: str, generation: int = 1) -> Path:
+        return self.table(TableId.register(table, generation))
 
-    def journal(self, summary: str) -> Path:
-        return self.table(TableId.journal(summary))
+    def journal(self, summary: str, generation: int = 1) -> Path:
+        return self.table(TableId.journal(summary, generation))
 
-    def links(self, summary: str) -> Path:
-        return self.table(TableId.links(summary))
+    def links(self, summary: str, generation: int = 1) -> Path:
+        return self.table(TableId.links(summary, generation))
 
-    def balances(self, summary: str) -> Path:
-        return self.table(TableId.balances(summary))
+    def balances(self, summary: str, generation: int = 1) -> Path:
+        return self.table(TableId.balances(summary, generation))
 
     def reference(self, name: str) -> Path:
         return self.home / "reference" / name
@@ -62,6 +62,15 @@ class Layout:
         """What a running `tapeline pull` says of itself; disposable."""
         return self.home / "pulling.json"
 
+    def code(self, name: str) -> Path:
+        """What the steps of some batches said."""
+        return self.home / "code" / f"{name}.json"
+
+    @property
+    def builds(self) -> Path:
+        """What was built, or is being built, when code was changed: a folder per generation."""
+        return self.home / "generations"
+
     @property
     def reference_status(self) -> Path:
         """When references from outside were last read; disposable."""
@@ -85,6 +94,11 @@ class Layout:
     def status(self) -> Path:
         """What a running flow says of itself, for other processes; disposable."""
         return self.home / "status.json"
+
+    @property
+    def alerts(self) -> Path:
+        """The alerts that the engine raised, so that none is told twice."""
+        return self.home / "alerts.json"
 
     @property
     def paused(self) -> Path:

@@ -103,6 +103,12 @@ def latest_version(folder: Path) -> tuple[int, pa.Table] | None:
     return version, rows.drop_columns([VERSION]).combine_chunks()
 
 
+def version_rows(folder: Path, version: int) -> pa.Table | None:
+    """The rows of a stored version of a reference, if it is there."""
+    rows = arrow_of(folder, "*", f"{VERSION} = {int(version)}")
+    return rows.drop_columns([VERSION]).combine_chunks() if rows.num_rows else None
+
+
 def _same(stored: pa.Table, rows: pa.Table) -> bool:
     """Whether two versions have the same rows; how a store spells a type does not matter."""
     if [(f.name, _kind(f.type)) for f in stored.schema] != [

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tapeline.books.layout import Layout
 from tapeline.books.pieces import DeliveryPart, PieceFacts
 from tapeline.books.schemas import TAPE_BATCHES
-from tapeline.store.duckdb import rows_of
+from tapeline.store.duckdb import LAST_BATCH, rows_of
 
 COLUMNS = 'batch, "at", pieces, records, bytes, deliveries'
 
@@ -89,9 +89,9 @@ class BatchLimits:
 WHOLE = BatchLimits()
 
 
-def read_rows(folder: Path, since: int) -> list[TapeRow]:
-    """The rows of a table from a batch on, in order."""
-    found = (TapeRow(**row) for row in rows_of(folder, COLUMNS, since))
+def read_rows(folder: Path, since: int, until: int = LAST_BATCH) -> list[TapeRow]:
+    """The rows of a table from a batch on, through another, in order."""
+    found = (TapeRow(**row) for row in rows_of(folder, COLUMNS, since, until))
     return sorted(found, key=lambda row: row.batch)
 
 

@@ -8,7 +8,22 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from tapeline.cli import broker, calendars, demo, operate, pull, quarantine, read, run, setup, sql
+from tapeline.cli import (
+    broker,
+    calendars,
+    compare,
+    deliveries,
+    demo,
+    operate,
+    plan,
+    pull,
+    quarantine,
+    read,
+    run,
+    setup,
+    sql,
+    status,
+)
 from tapeline.cli.commands import Commands
 from tapeline.cli.options import err
 from tapeline.errors import OperationError, TapelineError
@@ -24,9 +39,10 @@ app = Commands(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for part in (setup.app, run.app, pull.app, read.app, sql.app, operate.app):
-    app.add_typer(part)
+for part in (setup, plan, run, pull, status, read, sql, compare, operate):
+    app.add_typer(part.app)
 app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(broker.app, name="broker")
 app.add_typer(demo.app)
 app.add_typer(calendars.app)

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from tapeline.books.layout import Layout
 from tapeline.connect.destinations import FilesDestination
-from tapeline.connect.reference_file import read_reference
 from tapeline.declare.destination import Destination
 from tapeline.declare.format import Format
 from tapeline.declare.schema import Field
@@ -20,6 +19,7 @@ from tapeline.errors import DeclarationError, OperationError
 from tapeline.formats.fix import FixChecks, with_checks
 from tapeline.formats.named import FormatName, check_writes, format_of
 from tapeline.formats.records import FILE_COLUMN, NewFields, Records
+from tapeline.formats.reference_file import read_reference
 from tapeline.formats.schemas import FileSchemas
 from tapeline.settings import Settings
 

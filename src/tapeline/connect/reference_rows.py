@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tapeline.connect.reference_file import arrow_type
 from tapeline.declare.duration import parse_duration
 from tapeline.declare.schema import parse_schema
 from tapeline.errors import DeclarationError, OperationError
+from tapeline.formats.reference_file import arrow_type
 
 SORTABLE = (pa.types.is_nested, pa.types.is_dictionary)
 

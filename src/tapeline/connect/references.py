@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
@@ -118,7 +118,7 @@ class HttpReference:
                 f"HttpReference: the path '{self.path}' must start with '/'. The address is a "
                 "setting: pull.<name>.address."
             )
-        if self.format not in ("json", "csv"):
+        if self.format not in READERS:
             raise DeclarationError(
                 f"HttpReference: format='{self.format}' is not known. Use 'json' or 'csv'."
             )
@@ -136,24 +136,7 @@ class HttpReference:
         finally:
             reader.close()
         what = f"reference '{name}': {self.asks}"
-        if self.format == "csv":
-            return in_order(_csv(what, content, types_of(self.schema)))
-        return in_order(table_of(what, self._objects(what, content), types_of(self.schema)))
-
-    def _objects(self, what: str, content: bytes) -> list[Mapping[str, Any]]:
-        try:
-            found: Any = json.loads(content, parse_float=Decimal)
-        except (ValueError, RecursionError):
-            raise LaterError(f"{what} returned an answer that is not JSON.") from None
-        for part in self.records.split(".") if self.records else ():
-            found = found.get(part) if isinstance(found, dict) else None
-        if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-            place = f" at '{self.records}'" if self.records else ""
-            raise OperationError(
-                f"{what} returned JSON without a list of objects{place}. Set records to the path "
-                "of the list."
-            )
-        return found
+        return in_order(READERS[self.format](self, what, content))
 
 
 @dataclass(frozen=True)
@@ -186,9 +169,26 @@ def _type_of(column: Column) -> pa.DataType:
     return TYPES.get(column.type_code, pa.string())
 
 
-def _csv(what: str, content: bytes, types: dict[str, pa.DataType] | None) -> pa.Table:
+def _json(said: HttpReference, what: str, content: bytes) -> pa.Table:
+    try:
+        found: Any = json.loads(content, parse_float=Decimal)
+    except (ValueError, RecursionError):
+        raise LaterError(f"{what} returned an answer that is not JSON.") from None
+    for part in said.records.split(".") if said.records else ():
+        found = found.get(part) if isinstance(found, dict) else None
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        place = f" at '{said.records}'" if said.records else ""
+        raise OperationError(
+            f"{what} returned JSON without a list of objects{place}. Set records to the path of "
+            "the list."
+        )
+    return table_of(what, found, types_of(said.schema))
+
+
+def _csv(said: HttpReference, what: str, content: bytes) -> pa.Table:
     import pyarrow.csv as pa_csv
 
+    types = types_of(said.schema)
     try:
         with pa_csv.open_csv(io.BytesIO(content)) as file:
             names = file.schema.names
@@ -203,6 +203,9 @@ def _csv(what: str, content: bytes, types: dict[str, pa.DataType] | None) -> pa.
         raise OperationError(
             f"{what} returned CSV that does not fit: {error}. Correct the schema, or the data."
         ) from None
+
+
+READERS: dict[str, Callable[[HttpReference, str, bytes], pa.Table]] = {"json": _json, "csv": _csv}
 
 
 def _too_long(what: str, said: PullSettings) -> OperationError:

@@ -39,7 +39,7 @@ def commit_of(
     clocks = {n: r.clock for n, r in computed.items() if isinstance(r, TableResult)}
     reached = {source: TapePosition(last=tape.last) for source, tape in taken.tapes.items()}
     counts = {name: _counts(result) for name, result in computed.items()}
-    return Commit(
+    found = Commit(
         tapes=dict(taken.tapes),
         positions=before.positions | reached,
         references=dict(taken.references),
@@ -50,6 +50,10 @@ def commit_of(
         acted=taken.acted,
         milliseconds=milliseconds,
     )
+    if before.generation == 1:
+        return found
+    stood = {"generation": before.generation, "generations": before.generations}
+    return found.model_copy(update=stood)
 
 
 def tape_range(batches: Sequence[TapeBatch], given: StepInput) -> TapeRange:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tapeline.connect.query import ASAP, AVAILABLE_NOW, ONCE, Need, Query
 from tapeline.connect.running_query import QueryBatch, QueryStart
+from tapeline.declare.source import SomeIntakes
 from tapeline.errors import OperationError
 from tapeline.plan import Plan, resolve
 from tapeline.spark.failures import words_of
@@ -30,21 +31,37 @@ WAKE_SECONDS = 0.2
 
 def needs_of(plan: Plan) -> list[Need]:
     """The connectors of Spark's own that the queries of a plan name."""
-    connectors = (source.connector for source in plan.pipeline.sources.values())
-    queries = [one for one in connectors if isinstance(one, Query)]
-    return [need for need in get_args(Need) if any(need in one.needs for one in queries)]
+    needs = {need for query in _queries(plan).values() for need in query.needs}
+    return [need for need in get_args(Need) if need in needs]
 
 
 def with_query_schemas(session: SparkSession, plan: Plan) -> Plan:
     """A plan that knows the columns of its queries. Refuses a query that Spark would refuse."""
+    sources = plan.pipeline.sources
     known = {
-        name: replace(source, connector=source.connector.with_schema(schema_of(session, source)))
-        for name, source in plan.pipeline.sources.items()
-        if isinstance(source.connector, Query) and source.connector.schema is None
+        name: replace(sources[name], connector=query.with_schema(schema_of(session, sources[name])))
+        for name, query in _queries(plan).items()
+        if query.schema is None
     }
     if not known:
         return plan
-    return resolve(replace(plan.pipeline, sources={**plan.pipeline.sources, **known}))
+    return resolve(replace(plan.pipeline, sources={**sources, **known}))
+
+
+def _queries(plan: Plan) -> dict[str, Query]:
+    """The sources that are queries."""
+    taken = {
+        name: source.connector.taken_by(_OnlyQueries())
+        for name, source in plan.pipeline.sources.items()
+    }
+    return {name: query for name, query in taken.items() if query is not None}
+
+
+class _OnlyQueries(SomeIntakes):
+    """The query of a source, if it is one."""
+
+    def from_query(self, query: Query) -> Query:
+        return query
 
 
 class SparkQueries:

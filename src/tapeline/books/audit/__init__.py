@@ -12,11 +12,20 @@ import json
 
 from tapeline.books import Books
 from tapeline.books.audit.checks import Check, equal
+from tapeline.books.audit.generations import (
+    check_builds,
+    check_earlier,
+    last_switch,
+    rows_of_builds,
+    with_builds,
+)
 from tapeline.books.audit.journals import check_journal
 from tapeline.books.audit.registers import check_register
 from tapeline.books.audit.scan import AuditScan
 from tapeline.books.audit.tapes import check_tape
 from tapeline.books.commits import CommitRow, read_commits
+from tapeline.books.reader import ReadPoint
+from tapeline.store.delta_files import refuse_missing
 from tapeline.store.duckdb import connect
 from tapeline.store.files import read_json, replace_file
 
@@ -25,14 +34,25 @@ __all__ = ["Check", "audit"]
 
 def audit(books: Books, full: bool = False) -> list[Check]:
     """Every equation, from where the last audit that balanced ended to the last published batch."""
-    since = 0 if full else _audited(books)
     cut = books.cut()
+    since = 0 if full else _audited(books)
+    if since < last_switch(cut):
+        since = 0  # what was built then holds batches that nobody has looked at
     rows = [r for r in read_commits(books.layout.commits, since) if r.batch <= cut.batch]
     decided = [row for row in rows if row.decides]
     commits = {row.batch: row.commit for row in decided if row.batch > since}
     checks = [_chain(rows, since)]
+    _refuse_missing_files(books, cut)
     with connect() as connection:
-        look = AuditScan(connection, books, commits, since)
+        look = AuditScan(connection, books, commits, since, cut)
+        if since < last_switch(cut):
+            built = rows_of_builds(look)
+            for generation, of_build in built.items():
+                before = of_build[0].batch - 1 if of_build else 0
+                checks.append(_chain(of_build, before, f"generation {generation}"))
+            checks += check_builds(look, built)
+            look.commits = with_builds(look, built)
+            checks += check_earlier(look)
         for source in books.plan.pipeline.sources:
             checks += check_tape(look, source)
         for table in books.plan.tables:
@@ -43,6 +63,18 @@ def audit(books: Books, full: bool = False) -> list[Check]:
         mark = {"batch": decided[-1].batch, "hash": decided[-1].hash}
         replace_file(books.layout.audited, json.dumps(mark).encode(), lasting=False)
     return checks
+
+
+def _refuse_missing_files(books: Books, cut: ReadPoint) -> None:
+    """Files of batches that balanced before are not read again, but they must be there."""
+    layout, plan = books.layout, books.plan
+    for source in plan.pipeline.sources:
+        refuse_missing(layout.tape(source))
+    for table in plan.tables:
+        refuse_missing(layout.table(cut.register(table.name)))
+    for summary in plan.summaries:
+        refuse_missing(layout.table(cut.journal(summary.name)))
+        refuse_missing(layout.table(cut.links(summary.name)))
 
 
 def _audited(books: Books) -> int:
@@ -56,7 +88,7 @@ def _audited(books: Books) -> int:
     return batch if any(row.decides and row.hash == link for row in rows) else 0
 
 
-def _chain(rows: list[CommitRow], since: int) -> Check:
+def _chain(rows: list[CommitRow], since: int, words: str = "commits") -> Check:
     """Each commits row's hash follows from its body and the row before; no number is missing."""
     previous, number = "", since
     wrong = None
@@ -71,4 +103,4 @@ def _chain(rows: list[CommitRow], since: int) -> Check:
             wrong = wrong or number
             number = row.batch
         previous = row.hash
-    return equal("commits: each row follows from the one before", wrong)
+    return equal(f"{words}: each row follows from the one before", wrong)
