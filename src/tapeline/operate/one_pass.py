@@ -45,6 +45,7 @@ def run_batch(plan: Plan, settings: Settings, folder: Path) -> dict[str, int]:
 def _tape(books: Books, source: str, newest: int) -> pa.Table:
     """The records of a source up to a tape batch, in tape order."""
     tape = StoredTape(books.layout, source)
+    tape.load(1, newest)
     rows = tape.read(tape.batches(1, newest))
     return rows.append_column("ordinal", pa.array(range(rows.num_rows), pa.int64()))
 
