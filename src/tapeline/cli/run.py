@@ -131,7 +131,7 @@ def run(
     prepare_jvm(settings)  # Java starts while Python imports the rest
     from tapeline.operate.runner import Runner
 
-    with Runner(found, settings) as runner:
+    with Runner(found, settings, once=once) as runner:
         signal.signal(signal.SIGTERM, lambda *_: runner.stop())
         if once:
             done = runner.run_once()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
@@ -15,7 +17,7 @@ from tapeline.books.position import ROW_POSITION
 from tapeline.books.schemas import POSITION
 from tapeline.declare import Step, Summary, Table
 from tapeline.errors import DeclarationError
-from tapeline.flow.steps import LEFT_OUT, Compile, Steps, SummaryStep, TableStep
+from tapeline.flow.steps import LEFT_OUT, Compile, Compute, Steps, SummaryStep, TableStep
 from tapeline.formats.decoding import translator
 from tapeline.plan import Plan
 from tapeline.plan.fingerprint import of_summary, of_table
@@ -23,11 +25,12 @@ from tapeline.plan.graph import makes_key
 from tapeline.settings import Settings
 from tapeline.spark.decode import decode, leaf_of
 from tapeline.spark.expectations import mark_broken
-from tapeline.spark.plan_rules import PlanShape, inspect_plan
-from tapeline.spark.prepared import Prepared
+from tapeline.spark.plan_rules import PlanShape, columns_read, inspect_plan
+from tapeline.spark.prepared import Prepared, PreparedLater
 from tapeline.spark.shares import split_aggregation
 from tapeline.spark.step_keys import identified, unidentified
 
+Made = TypeVar("Made")
 JUDGED = ("_quarantine", "_drop", "_fail", "_warn")
 
 
@@ -64,7 +67,23 @@ def analysed(session: SparkSession, plan: Plan, references: Mapping[str, pa.Tabl
         _prepare_summary(session, summary, snapshots, tables[summary.stream])
         for summary in _on_tables(plan)
     ]
-    return Steps(tuple(tables.values()), tuple(summaries))
+    steps = Steps(tuple(tables.values()), tuple(summaries))
+    _plan_all(steps)
+    return steps
+
+
+def _plan_all(steps: Steps) -> None:
+    """Plan what was analysed, as many at a time as there are cores: refusals came before."""
+    made: list[tuple[Step, Compute]] = [(s.table, s.prepared) for s in steps.tables]
+    made += [(s.summary, s.prepared) for s in steps.summaries]
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        list(pool.map(_plan, made))
+
+
+def _plan(made: tuple[Step, Compute]) -> None:
+    step, prepared = made
+    assert isinstance(prepared, Prepared)
+    _located(step, prepared.plan)
 
 
 def _translated(step: TableStep, plan: Plan, settings: Settings) -> TableStep:
@@ -120,10 +139,12 @@ def _prepare_table(
             )
     faults = None
     if source:
-        faults = Prepared(
-            session,
-            schema,
-            lambda leaf: decode(leaf, source.connector.records, entering).select("_position"),
+        faults = PreparedLater(
+            lambda: Prepared(
+                session,
+                schema,
+                lambda leaf: decode(leaf, source.connector.records, entering).select("_position"),
+            )
         )
     reads = source.connector.records.meaning if source else done[table.stream].columns
     splits = made and shape[0].explodes
@@ -159,17 +180,17 @@ def _prepare_summary(
         result = _call(summary, leaf, snapshots)
         shape = inspect_plan(result, summary, snapshots, leaf)
         rows, measures = split_aggregation(result, summary)
-        found.update(shape=shape, measures=measures)
+        found.update(shape=shape, measures=measures, result=result)
         return rows
 
-    def plan(schema: pa.Schema) -> Prepared:
+    def analyse(schema: pa.Schema) -> Prepared:
         return _located(summary, lambda: Prepared(session, schema, build))
 
-    whole = plan(above.leaf_schema)
-    # Planned again on the columns it really reads: the others need not travel to Spark.
-    reads = {*found["shape"].reads, "_position"}
+    whole = analyse(above.leaf_schema)
+    # Planned on the columns that it really reads: the others need not travel to Spark.
+    reads = {*columns_read(found["result"]), "_position"}
     needs = tuple(f.name for f in above.leaf_schema if f.name in reads)
-    prepared = plan(pa.schema([above.leaf_schema.field(name) for name in needs]))
+    prepared = analyse(pa.schema([above.leaf_schema.field(name) for name in needs]))
     if prepared.arrow_schema != whole.arrow_schema:
         needs, prepared = tuple(above.leaf_schema.names), whole
     own = [f for f in prepared.arrow_schema if f.name != "_position"]
@@ -196,7 +217,7 @@ def _call(step: Step, stream: DataFrame, snapshots: Mapping[str, DataFrame]) -> 
     return result
 
 
-def _located(step: Step, make: Callable[[], Prepared]) -> Prepared:
+def _located(step: Step, make: Callable[[], Made]) -> Made:
     """Spark's complaints, with file and line of the declaration."""
     try:
         return make()

@@ -29,7 +29,7 @@ ROWS_PER_TASK = 4_000
 
 
 class Prepared:
-    """A function of one DataFrame, planned once."""
+    """A function of one DataFrame, analysed at once and planned once, when asked or first run."""
 
     def __init__(
         self,
@@ -41,11 +41,19 @@ class Prepared:
         self._running = threading.Lock()
         # A row of nulls in every partition: Spark folds an empty leaf away.
         self._nothing = pa.table([pa.nulls(1, f.type) for f in leaf_schema], schema=leaf_schema)
-        leaf = session.createDataFrame(pa.concat_tables([self._nothing] * parallelism))
-        result = build(leaf)
-        self.schema: StructType = result.schema
-        self.arrow_schema: pa.Schema = _nullable(arrow_schema_of(result.schema))
-        self._planned = PlannedRdd(leaf, result, parallelism)
+        self._leaf = session.createDataFrame(pa.concat_tables([self._nothing] * parallelism))
+        self._result = build(self._leaf)
+        self._parallelism = parallelism
+        self.schema: StructType = self._result.schema
+        self.arrow_schema: pa.Schema = _nullable(arrow_schema_of(self.schema))
+        self._planned: PlannedRdd | None = None
+
+    def plan(self) -> PlannedRdd:
+        """Plan what was analysed, unless that was done."""
+        with self._running:
+            if self._planned is None:
+                self._planned = PlannedRdd(self._leaf, self._result, self._parallelism)
+            return self._planned
 
     def run(self, rows: pa.Table) -> pa.Table:
         """The step over these rows, in their order: one Spark job."""
@@ -59,15 +67,16 @@ class Prepared:
     def _run(self, rows: pa.Table) -> pa.Table:
         if rows.num_rows == 0:
             return self.arrow_schema.empty_table()
-        rows = self._leaf(rows)
-        tasks = max(1, min(self._planned.parallelism, rows.num_rows // ROWS_PER_TASK))
+        rows = self._of_leaf(rows)
+        tasks = max(1, min(self._parallelism, rows.num_rows // ROWS_PER_TASK))
         size = -(-rows.num_rows // tasks)
+        planned = self.plan()
         with self._running:
             parts = rows.combine_chunks().to_batches(max_chunksize=size)
-            batches = self._planned.run(parts, self.arrow_schema)
+            batches = planned.run(parts, self.arrow_schema)
         return pa.Table.from_batches(batches, self.arrow_schema)
 
-    def _leaf(self, rows: pa.Table) -> pa.Table:
+    def _of_leaf(self, rows: pa.Table) -> pa.Table:
         """The columns that the leaf has, in its order; older rows may lack some."""
         for field in self._nothing.schema:
             if field.name not in rows.column_names:
@@ -77,6 +86,31 @@ class Prepared:
     def warm(self) -> None:
         """Compile the generated code and broadcast the references, ahead of the first batch."""
         self.run(self._nothing)
+
+
+class PreparedLater:
+    """A function that few batches need: prepared when it is first asked for."""
+
+    def __init__(self, make: Callable[[], Prepared]) -> None:
+        self._make = make
+        self._making = threading.Lock()
+        self._made: Prepared | None = None
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        return self._prepared().arrow_schema
+
+    def run(self, rows: pa.Table) -> pa.Table:
+        return self._prepared().run(rows)
+
+    def warm(self) -> None:
+        self._prepared().warm()
+
+    def _prepared(self) -> Prepared:
+        with self._making:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
