@@ -188,7 +188,7 @@ def measure(made: Input, broker: Broker, topic: str, read_total: Any) -> Latency
     begin = time.monotonic() + 0.5
     every = LINES_PER_FILE / MESSAGES_PER_SECOND
     sents = [Sent(total, begin + (n + 1) * every) for n, total in enumerate(made.cumulative)]
-    # Java is cold at first, and what piled up meanwhile has to be worked off.
+    # Java is cold at first, and what piled up meanwhile has to be processed.
     latency = Latency(sents, warm_up=len(sents) // 2)
     stop = threading.Event()
     words = (broker.bootstrap_servers, topic, made.files, sents, begin, stop)

@@ -312,7 +312,7 @@ def grow(asked: argparse.Namespace) -> None:
 
 
 def worked_off(files: list[Path], plan: Plan, settings: Settings) -> dict[str, Any]:
-    """Files that wait in the drop folder, worked off: bytes, records and their rate."""
+    """Files that wait in the drop folder, processed: bytes, records and their rate."""
     link_files(files, settings.project / "landing")
     with Runner(plan, settings) as runner:
         started = time.perf_counter()

@@ -13,7 +13,7 @@ PEERS = ("flink", "pathway")
 
 
 def peers(scale: float, rounds: int) -> Facts:
-    """How fast is a backlog worked off, against PyFlink and Pathway on the same files and cores?"""
+    """How fast is a backlog processed, against PyFlink and Pathway on the same files and cores?"""
     made = make("million", scale)
     places = ["--drop", str(made.drop), "--reference", str(made.reference)]
     found: dict[str, list[Facts]] = {"tapeline": [], **{name: [] for name in PEERS}}

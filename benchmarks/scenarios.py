@@ -145,7 +145,7 @@ def tapeline_latency(
 
 
 def catch_up(scale: float, rounds: int) -> Facts:
-    """How fast is a backlog worked off? From the start of the process to the final numbers."""
+    """How fast is a backlog processed? From the start of the process to the final numbers."""
     made = make("million", scale)
     places = ["--drop", str(made.drop), "--reference", str(made.reference)]
     found: dict[str, list[Facts]] = {
@@ -189,7 +189,7 @@ def hundred_days(scale: float, rounds: int) -> Facts:
 
 
 def backlog(scale: float, rounds: int) -> Facts:
-    """Is a backlog of 5 GB worked off with a heap of 2 GB, and do batches cost more behind it?"""
+    """Is a backlog of 5 GB processed with a heap of 2 GB, and do batches cost more after it?"""
     made = make("backlog", scale)
     words = ["--warm-up", "40", "--batches", "100"]
     with environment({"TAPELINE_INTAKE_KEEP": "delete"}):
@@ -303,7 +303,7 @@ def soak(scale: float, rounds: int) -> Facts:
 
 
 def small_files(scale: float, rounds: int) -> Facts:
-    """Are a hundred thousand small files worked off in bounded batches with bounded memory?"""
+    """Are a hundred thousand small files processed in bounded batches with bounded memory?"""
     made = make("stream", 1.0)
     files = int(100_000 * scale)
     with fresh_root("small-files") as root:

@@ -50,10 +50,10 @@ BARS = {
         ("report_100_days_ms", "ms, the whole summary", "-"),
         ("as_reported_100_days_ms", "ms, the whole summary as reported half-way", "-"),
         ("why_100_days_ms", "ms, the revisions of one window with their records", "-"),
-        ("audit_full_100_days_ms", "ms, everything proved anew", "-"),
+        ("audit_full_100_days_ms", "ms, everything proved again", "-"),
     ],
     "backlog": [
-        ("gigabytes", "GB of files worked off with a heap of 2 GB", "5"),
+        ("gigabytes", "GB of files processed with a heap of 2 GB", "5"),
         ("peak_rss_mb", "MB of memory at most, of all its processes", "-"),
         ("ratio_10", "10 days of history against 1, of 200,000 trades each", "at most 1.25"),
         ("ratio_100", "100 days of history against 1, of 200,000 trades each", "at most 1.25"),

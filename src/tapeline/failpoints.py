@@ -6,7 +6,10 @@ import os
 import signal
 from collections.abc import Callable
 
-POINTS = ("tape_decided", "tape_committed", "computed", "staged", "decided", "added", "finished")
+POINTS = (
+    *("tape_decided", "tape_added", "tape_committed"),
+    *("computed", "staged", "decided", "added", "finished"),
+)
 # of `tapeline pull`, a process of its own
 PULL_POINTS = ("pull_fetched", "pull_written", "pull_decided", "pull_delivered")
 

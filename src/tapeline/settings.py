@@ -1,4 +1,7 @@
-"""Settings say where; code says what. tapeline.toml < TAPELINE_* environment < flags."""
+"""Settings say where; code says what. tapeline.toml < TAPELINE_* environment < flags.
+
+By hand: see decision 26 for what pydantic-settings would cost and not do.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 An incident begins with the first failure of a part (the flow, an intake, a sink) and ends when
 that part works again. A notification is sent when it begins, when retrying stops, and when it
-ends.
+ends. Libraries for retries wrap one call; this is a state that a status shows, and parts share.
 """
 
 from __future__ import annotations

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -11,15 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapeline.books.averages import (
-    average,
-    in_duckdb,
-    kind_of_average,
-    shown_kinds,
-    shown_rows,
-    shown_shares,
-)
+import tapeline
+from tapeline.books import measures
+from tapeline.books.averages import average, in_duckdb, kind_of_average
 from tapeline.books.exact import Kind
+from tapeline.books.fold import typed
+from tapeline.books.measures import Engine, Measure, measures_of, shown_rows, shown_shares
 
 KINDS = ["decimal(22,2)", "bigint", "decimal(38,18)", "decimal(38,0)", "decimal(38,2)"]
 WIDE = Context(prec=200)
@@ -77,7 +78,7 @@ def test_halves_are_rounded_away_from_zero_and_nothing_has_no_average() -> None:
 def test_only_a_sum_with_its_count_is_an_average() -> None:
     number = Kind.of("bigint")
     kinds = dict.fromkeys(["n", "x__avg_sum", "x__avg_count", "y__avg_sum"], number)
-    assert list(shown_kinds(kinds)) == ["n", "x", "y__avg_sum"]
+    assert [one.name for one in measures_of(kinds)] == ["n", "x", "y__avg_sum"]
     share = {"n": 1, "x__avg_sum": 0, "x__avg_count": 0}
     assert shown_shares(share) == {"n": 1, "x": None}
     assert shown_shares(share | {"x__avg_sum": 7, "x__avg_count": 1}) == {"n": 1, "x": 7}
@@ -95,3 +96,46 @@ def test_a_sum_beyond_its_type_is_divided_all_the_same() -> None:
     assert shown_rows(rows).to_pylist()[1]["x"] == Decimal("2.5")
     assert shown_rows(rows).column_names == ["x"]
     assert int(shown_rows(rows).to_pylist()[0]["x"]) == 10**40 // 3
+
+
+def test_one_module_knows_what_measures_are_made_of() -> None:
+    """Whoever adds a kind of measure changes books/measures.py and spark/shares.py."""
+    source = Path(tapeline.__file__).parent
+    knowing = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if re.search(r"books\.averages|\b(SUM|COUNT)\b.*\bimport|import .*\b(SUM|COUNT)\b|__avg_",
+                     path.read_text(encoding="utf-8"))
+    }  # fmt: skip
+    assert knowing == {"books/measures.py", "spark/shares.py"}
+
+
+@dataclass(frozen=True)
+class Spread(Measure):
+    """A kind of measure that this test adds: the distance of two sums."""
+
+    endings = ("__high", "__low")
+    adds_up = False
+
+    def number(self, *parts: Any) -> Any:
+        return parts[0] - parts[1]
+
+    @staticmethod
+    def share(*parts: Any) -> Any:
+        return parts[0] - parts[1]
+
+    def sql(self, engine: Engine, *parts: str) -> str:
+        return f"try_cast({parts[0]} - {parts[1]} as {self.kind.sql})"
+
+
+def test_a_new_kind_of_measure_is_shown_by_every_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures, "COMPOSED", (*measures.COMPOSED, Spread))
+    kinds = dict.fromkeys(["n", "s__high", "s__low"], Kind.of("bigint"))
+    columns, overflow = typed(kinds)
+    assert columns[1] == 'try_cast("s__high" - "s__low" as bigint) as "s"'
+    assert '"s__low"' in overflow
+    assert measures.shown_numbers({"n": 1, "s__high": 9, "s__low": 4}, kinds) == {"n": 1, "s": 5}
+    assert shown_shares({"s__high": 9, "s__low": 4}) == {"s": 5}
+    rows = shown_rows(pa.table({"k": ["a"], "s": [5], "s__high": [9], "s__low": [4]}))
+    assert rows.column_names == ["k", "s"]
+    assert [measures.adds_up(field) for field in rows.schema] == [True, False]

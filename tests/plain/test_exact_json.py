@@ -49,7 +49,7 @@ def test_only_records_with_such_numbers_are_changed() -> None:
     for given_ in (pa.chunked_array([pa.array(raws, pa.binary())]), pa.chunked_array([raws[:1]])):
         found = with_exact_numbers(given_).to_pylist()
         assert found == [b'{"a":  1}', b'{"a":"1.0"}', None, b'{"a":  "x: 1.0"}', b"\xff",
-                         b'{"a":"1e5"}'][: len(given_)]  # fmt: skip
+                         b'{"a":  "1e5"}'][: len(given_)]  # fmt: skip
 
 
 VALUES = st.recursive(

@@ -11,6 +11,7 @@ import pytest
 
 from tapeline import OperationError
 from tapeline.formats.limits import IntakeLimits
+from tapeline.formats.named import declaration
 from tapeline.intake.delivery_reader import DeliveryReader, FileRules
 from tapeline.operate.new import coffee, look, write_project
 from tapeline.settings import load_settings
@@ -42,7 +43,7 @@ def test_types_key_time_and_rules_follow_from_what_was_seen(tmp_path: Path) -> N
         "code": "string",  # a leading zero is part of a code
         "note": "string",
     }
-    assert (found.format, found.key, found.time, found.groups) == (
+    assert (found.sample.format.name, found.key, found.time, found.groups) == (
         "csv", "Order No", "when", ["city"],
     )  # fmt: skip
     write_project(tmp_path / "orders", "orders", found)
@@ -133,7 +134,7 @@ LISTED = b'{"error": [], "result": {"last": 1, "XBT": [[1.50, "b"],\n [2.50,\n "
         (b"id;amount\n1;2,5\n2;3,5\n", 'Csv(separator=";")', ["id", "amount"]),
         (b"id\tamount\n1\t2.5\n", 'Csv(separator="\\t")', ["id", "amount"]),
         (b"1,2.5,a\n2,3.5,b\n", "Csv(header=False)", ["column_1", "column_2", "column_3"]),
-        (b"# by hand\nid|n\n1|2\n", 'Csv(comment="#", separator="|")', ["id", "n"]),
+        (b"# by hand\nid|n\n1|2\n", 'Csv(separator="|", comment="#")', ["id", "n"]),
         (b'[\n{"id": 1,\n "n": 2.5},\n{"id": 2}\n]', "Json(document=True)", ["id", "n"]),
         (b'{\n "id": 1\n}', "Json(document=True)", ["id"]),
         (LISTED, 'Json(records="result.XBT", positional=True)', ["column_1", "column_2"]),
@@ -147,7 +148,7 @@ def test_a_sample_as_people_have_it_proposes_its_format(
 ) -> None:
     (tmp_path / "sample").write_bytes(content)
     found = look(tmp_path / "sample")
-    assert found.sample.declared == said
+    assert declaration(found.sample.format)[0] == said
     assert [column.name for column in found.columns] == columns
     write_project(tmp_path / "made", "made", found)
     plan = plan_of("pipeline.py", load_settings(tmp_path / "made"))

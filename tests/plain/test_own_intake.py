@@ -15,7 +15,7 @@ from tapeline.books.layout import Layout
 from tapeline.books.tape import Tape
 from tapeline.formats.limits import IntakeLimits
 from tapeline.intake.own import OwnIntake
-from tapeline.testing import Crash, crash_at
+from tapeline.testing import CRASH_POINTS, Crash, crash_at
 
 RECORDS = [b"record %d" % number for number in range(40)]
 
@@ -70,7 +70,7 @@ def lines(tape: Tape) -> list[bytes]:
 
 
 FAILURES = st.sampled_from(
-    ["open", "poll", "acknowledge", "tape_decided", "tape_committed", "restart", None]
+    ["open", "poll", "acknowledge", "tape_decided", "tape_added", "tape_committed", "restart", None]
 )
 
 
@@ -86,7 +86,7 @@ def test_whatever_fails_each_record_is_on_the_tape_once(
     for failure in failures:
         if failure in ("open", "poll", "acknowledge"):
             source.fails.add(failure)
-        point = failure if failure in ("tape_decided", "tape_committed") else None
+        point = failure if failure in CRASH_POINTS else None
         died = failure == "restart"
         try:
             with crash_at(point), suppress(OperationError):

@@ -29,6 +29,7 @@ from tapeline import (
 )
 from tapeline.books import Books
 from tapeline.cli import app
+from tapeline.formats.json import Json
 from tapeline.operate.doctor import examine
 from tapeline.plan import resolve
 from tapeline.serve.feed import Feed
@@ -224,3 +225,9 @@ def test_a_sink_of_an_alert_that_is_not_declared_is_refused() -> None:
 
     with pytest.raises(DeclarationError, match="Alerts, of an alert, but it is not declared"):
         declared(Console(), pager)
+
+
+def test_a_sink_writes_json_that_every_reader_takes() -> None:
+    row = {"price": Decimal("1.50"), "ratio": float("nan"), "inner": [float("-inf"), b"x"]}
+    written = Json().encode(row)
+    assert written == b'{"price":"1.50","ratio":"nan","inner":["-inf","x"]}'

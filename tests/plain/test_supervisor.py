@@ -103,6 +103,11 @@ def webhook() -> Iterator[tuple[str, list[Any], list[int]]]:
             if code == 200:
                 got.append(json.loads(body))
             self.send_response(code)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_: Any) -> None: ...
@@ -120,7 +125,7 @@ def test_a_webhook_that_is_down_gets_the_message_later(
     webhook: tuple[str, list[Any], list[int]],
 ) -> None:
     address, got, answers = webhook
-    answers += [500, 500]
+    answers += [500, 302]  # whoever follows a redirect loses the message
     notifier = Notifier(NotifySettings(webhook=address))
     notifier.tell({"event": "began"})
     notifier.tell({"event": "over"})

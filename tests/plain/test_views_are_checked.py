@@ -10,7 +10,7 @@ import pytest
 from tapeline import DeclarationError, Files, Pipeline, Stream
 from tapeline.plan import resolve
 from tapeline.plan.views import refuse_wrong_views, view_inputs
-from tapeline.sql import names_read
+from tapeline.sql.duckdb import names_read
 
 SHAPES = {
     "sales": pa.schema([("id", pa.string()), ("order", pa.int64()), ("day", pa.date32())]),

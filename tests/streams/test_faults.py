@@ -151,7 +151,7 @@ def test_10_a_poison_batch_is_named_given_up_and_does_not_stop_the_tape(
     assert "batch 1: raw tape batches 1 to 1" in status.incidents[0].error
 
 
-@pytest.mark.parametrize("point", ["tape_decided", "tape_committed"])
+@pytest.mark.parametrize("point", ["tape_decided", "tape_added", "tape_committed"])
 def test_13_to_18_the_tape_is_the_only_position(tmp_path: Path, spark: Any, point: str) -> None:
     """A claimed delivery that is offered again counts once; an equal file is a new delivery."""
     settings, plan = settings_for(tmp_path), counted()

@@ -1,4 +1,4 @@
-"""Averages: kept as a sum and a count, which add up, and divided when somebody reads them.
+"""The division of an average: a sum by its count, in Python, DuckDB and Spark alike.
 
 A division rounds half up, as Spark does. The result has four decimals more than the numbers
 themselves, as far as 38 digits allow.
@@ -6,27 +6,11 @@ themselves, as far as 38 digits allow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import Any
 
-import pyarrow as pa
+from tapeline.books.exact import MOST_DIGITS, Kind, Number
 
-from tapeline.books.exact import MOST_DIGITS, WIDEST, Kind, Number
-
-SUM, COUNT = "__avg_sum", "__avg_count"  # after the name of an average, in journals and links
 MORE_DECIMALS = 4
-AVERAGE = {b"tapeline": b"average"}  # on the column of an average
-
-
-def averages_in(names: Iterable[str]) -> list[str]:
-    """The averages whose parts are among the stored columns of a summary."""
-    known = list(names)
-    return [
-        name.removesuffix(SUM)
-        for name in known
-        if name.endswith(SUM) and name.removesuffix(SUM) + COUNT in known
-    ]
 
 
 def kind_of_average(total: Kind) -> Kind:
@@ -44,58 +28,6 @@ def average(total: Number, count: int, kind: Kind, shown: Kind | None = None) ->
     units = kind.units(total) * 10 ** (shown.scale - kind.scale)
     rounded = (2 * abs(units) + count) // (2 * count)
     return Decimal(shown.from_units(rounded if units >= 0 else -rounded))
-
-
-def shown_kinds(kinds: Mapping[str, Kind]) -> dict[str, Kind]:
-    """The measures as readers see them: an average in the place of its parts."""
-    averages = averages_in(kinds)
-    found: dict[str, Kind] = {}
-    for name, kind in kinds.items():
-        if name.removesuffix(SUM) in averages and name.endswith(SUM):
-            found[name.removesuffix(SUM)] = kind_of_average(kind)
-        elif not (name.endswith(COUNT) and name.removesuffix(COUNT) in averages):
-            found[name] = kind
-    return found
-
-
-def shown_numbers(stored: Mapping[str, Any], kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """The measures of one number as readers see them."""
-    return {
-        name: stored[name]
-        if name in kinds
-        else average(stored[name + SUM], int(stored[name + COUNT]), kinds[name + SUM])
-        for name in shown_kinds(kinds)
-    }
-
-
-def shown_shares(share: Mapping[str, Any]) -> dict[str, Any]:
-    """What one record adds to the measures: of an average its own value, if it has one."""
-    averages = averages_in(share)
-    parts = {name + part for name in averages for part in (SUM, COUNT)}
-    found = {name: value for name, value in share.items() if name not in parts}
-    return found | {n: share[n + SUM] if share[n + COUNT] else None for n in averages}
-
-
-def shown_rows(rows: pa.Table) -> pa.Table:
-    """Folded rows without the parts of averages; sums beyond their types are divided here."""
-    for name in averages_in(rows.column_names):
-        totals, counts = rows[name + SUM], rows[name + COUNT].to_pylist()
-        if rows[name].null_count > counts.count(0):
-            kind, shown = Kind.of(totals.type), Kind.of(rows[name].type)
-            pairs = zip(totals.to_pylist(), counts, strict=True)
-            exactly = [average(total, int(count), kind, shown) for total, count in pairs]
-            column = pa.chunked_array([pa.array(exactly, pa.decimal256(WIDEST, shown.scale))])
-        else:
-            column = rows[name]
-        field = pa.field(name, column.type, metadata=AVERAGE)
-        rows = rows.set_column(rows.schema.get_field_index(name), field, column)
-        rows = rows.drop_columns([name + SUM, name + COUNT])
-    return rows
-
-
-def is_average(field: pa.Field) -> bool:
-    """Whether a column of shown rows is an average, which does not add up."""
-    return dict(field.metadata or {}) == AVERAGE
 
 
 def in_duckdb(total: str, count: str, kind: Kind) -> str:

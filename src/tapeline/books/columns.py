@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tapeline.books.averages import shown_kinds
-from tapeline.books.exact import OVERFLOW, Kind
+from tapeline.books.exact import OVERFLOW
 from tapeline.books.layout import Layout
+from tapeline.books.measures import shown_fields
 from tapeline.books.schemas import JOURNAL, UNREAD
 from tapeline.declare import Pipeline, Summary
 from tapeline.store.delta_files import stored_schema
@@ -29,17 +29,6 @@ def summary_shape(summary: Summary, stored: pa.Schema) -> pa.Schema:
     status = [pa.field("_status", pa.string())] if summary.time is not None else []
     more = [stored.field("_entries"), *status, pa.field(OVERFLOW, pa.bool_())]
     return pa.schema([*key, *shown_fields(stored, measures(summary, stored)), *more])
-
-
-def shown_fields(stored: pa.Schema, names: list[str]) -> list[pa.Field]:
-    """Stored measures as readers see them: an average in the place of its parts."""
-    kinds = {name: Kind.of(stored.field(name).type) for name in names}
-    return [
-        stored.field(name)
-        if name in kinds
-        else pa.field(name, pa.decimal128(kind.digits, kind.scale))
-        for name, kind in shown_kinds(kinds).items()
-    ]
 
 
 def measures(summary: Summary, stored: pa.Schema) -> list[str]:

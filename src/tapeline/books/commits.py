@@ -13,6 +13,7 @@ import pyarrow as pa
 from tapeline.books.commit import Commit
 from tapeline.books.layout import Layout
 from tapeline.books.schemas import COMMITS
+from tapeline.store.decisions import decide
 from tapeline.store.delta import StagedFile, TableWriter
 from tapeline.store.duckdb import LAST_BATCH, connect, newest_batch, register_table, rows_of
 from tapeline.store.files import read_json
@@ -126,8 +127,8 @@ class Commits:
             "body": [body],
         }
         version = decision.version * 2 + (event == PUBLISHED)
-        name = f"{decision.batch:012}-{event}"
-        self.book.append(pa.table(values, schema=COMMITS), decision.batch, name, version)
+        row = pa.table(values, schema=COMMITS)
+        decide(self.book, [(decision.batch, row)], version, f"-{event}")
 
 
 def read_commits(folder: Path, since: int = 0, until: int = LAST_BATCH) -> list[CommitRow]:

@@ -9,8 +9,9 @@ from datetime import timedelta
 import pyarrow as pa
 
 from tapeline.books import exact
-from tapeline.books.averages import COUNT, SUM, averages_in, in_duckdb, shown_kinds, shown_rows
 from tapeline.books.layout import Layout
+from tapeline.books.measures import Engine, composed_in, measures_of, shown_rows
+from tapeline.books.measures import stored_rows as parts_of_rows
 from tapeline.declare import Summary
 from tapeline.declare.duration import parse_duration
 from tapeline.store.delta_files import LogError, overwrite, read_files
@@ -24,7 +25,6 @@ from tapeline.store.duckdb import (
 )
 
 Quote = Callable[[str], str]  # a name as SQL writes it
-Divide = Callable[[str, str, exact.Kind], str]  # SQL of a sum divided by its count
 
 
 def kinds_of(connection: Connection, table: str, summary: Summary) -> dict[str, exact.Kind]:
@@ -84,19 +84,16 @@ def folded(rows: str, key: Sequence[str], sums: Mapping[str, str], more: str = "
 
 
 def typed(
-    kinds: Mapping[str, exact.Kind], quote: Quote = quoted, divide: Divide = in_duckdb
+    kinds: Mapping[str, exact.Kind], quote: Quote = quoted, engine: Engine = "duckdb"
 ) -> tuple[list[str], str]:
     """Folded measures in their own types, as SQL, and the flag of a row where one does not fit.
 
-    Such a number is NULL: a sum is never NULL otherwise. An average takes the place of its parts.
+    Such a number is NULL: a sum is never NULL otherwise.
     """
-    shown = []
-    for name in shown_kinds(kinds):
-        if name in kinds:
-            shown.append(f"try_cast({quote(name)} as {kinds[name].sql}) as {quote(name)}")
-        else:
-            parts = quote(name + SUM), quote(name + COUNT)
-            shown.append(f"{divide(*parts, kinds[name + SUM])} as {quote(name)}")
+    shown = [
+        f"{one.sql(engine, *map(quote, one.parts))} as {quote(one.name)}"
+        for one in measures_of(kinds)
+    ]
     casts = [f"try_cast({quote(name)} as {kind.sql}) is null" for name, kind in kinds.items()]
     return shown, f"({' or '.join(casts) or 'false'}) as _overflow"
 
@@ -141,11 +138,12 @@ def fold_view(
 
 
 def _beside(kinds: Mapping[str, exact.Kind]) -> list[str]:
-    """SQL of what readers in full need: parts of averages, and as text what outgrew its type."""
+    """SQL of what readers in full need: parts of measures, and as text what outgrew its type."""
+    parts = {part for one in composed_in(kinds) for part in one.parts}
     found = []
     for name, kind in kinds.items():
         cast = f"try_cast({quoted(name)} as {kind.sql})"
-        if name not in shown_kinds(kinds):
+        if name in parts:
             found.append(f"{cast} as {quoted(name)}")
         text = f"case when {cast} is null then cast({quoted(name)} as varchar) end"
         found.append(f"{text} as {quoted(exact.BESIDE + name)}")
@@ -158,9 +156,8 @@ def exact_rows(connection: Connection, summary: Summary, where: str = "true") ->
 
 
 def stored_rows(connection: Connection, summary: Summary, where: str = "true") -> pa.Table:
-    """The same rows with the parts of averages in the place of the averages."""
-    rows = _in_full(connection, summary, where)
-    return rows.drop_columns(averages_in(rows.column_names))
+    """The same rows with the parts of measures in the place of those that have several."""
+    return parts_of_rows(_in_full(connection, summary, where))
 
 
 def _in_full(connection: Connection, summary: Summary, where: str) -> pa.Table:

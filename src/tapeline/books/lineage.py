@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tapeline.books import Books
-from tapeline.books.averages import shown_shares
+from tapeline.books.measures import shown_shares
 from tapeline.books.position import Position, has_rows, position_of, row_column
 from tapeline.books.schemas import MESSAGE, key_words
 from tapeline.declare import Summary

@@ -9,9 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 from tapeline.books import Books, exact
-from tapeline.books.averages import shown_numbers
 from tapeline.books.fold import kinds_of
 from tapeline.books.lineage import RecordsPage, Row, records_of
+from tapeline.books.measures import shown_numbers
 from tapeline.books.reader import ReadPoint
 from tapeline.declare import Summary
 from tapeline.errors import QuestionError, did_you_mean

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tapeline.books.columns import shape_of
 from tapeline.books.reader import Answer, Books, ReadPoint
 from tapeline.errors import OperationError, QuestionError
-from tapeline.sql import WrongSqlError, names_read
+from tapeline.sql.duckdb import WrongSqlError, names_read
 from tapeline.store.duckdb import (
     MEMORY_LIMIT,
     Connection,

@@ -9,9 +9,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from tapeline.books.averages import in_duckdb, in_spark
 from tapeline.books.exact import Kind, sums_of
 from tapeline.books.layout import Layout
+from tapeline.books.measures import Engine
 from tapeline.books.reader import ReadPoint
 from tapeline.store.delta_files import read_files
 from tapeline.store.duckdb import connect, quoted
@@ -22,7 +22,7 @@ NO_CLOCK = "cast('-9223372036854775808' as bigint)"  # before the first record
 class Dialect(Protocol):
     """How an engine names columns, finds the tables, and knows what is published."""
 
-    name: str
+    name: Engine
     notes: Sequence[str]  # what whoever reads the text should know
     settings: Sequence[str]
 
@@ -46,15 +46,11 @@ class Dialect(Protocol):
         """Columns of stored rows, each with its sum: one that fails no query, however large."""
         ...
 
-    def divided(self, total: str, count: str, kind: Kind) -> str:
-        """An average: a sum of this type divided by its count, exactly."""
-        ...
-
 
 class DuckDBSnapshot:
     """DuckDB reads the files that were live at a cut: its Delta extension is not needed."""
 
-    name: str = "duckdb"
+    name: Engine = "duckdb"
     settings: Sequence[str] = ("set TimeZone = 'UTC'",)
 
     def __init__(self, cut: ReadPoint) -> None:
@@ -100,14 +96,11 @@ class DuckDBSnapshot:
         with connect() as connection:
             return sums_of(connection, rows, kinds, over)
 
-    def divided(self, total: str, count: str, kind: Kind) -> str:
-        return in_duckdb(total, count, kind)
-
 
 class SparkLive:
     """Spark reads the Delta tables as they are when it is asked."""
 
-    name: str = "spark"
+    name: Engine = "spark"
     notes: Sequence[str] = (
         "Live: every query sees the last published batch. Spark needs Delta: the jars delta-spark",
         "and delta-storage, spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and",
@@ -148,9 +141,6 @@ class SparkLive:
 
     def sums(self, rows: str, kinds: Mapping[str, Kind], over: str = "") -> dict[str, str]:
         return {column: _spark_sum(column, kind) + over for column, kind in kinds.items()}
-
-    def divided(self, total: str, count: str, kind: Kind) -> str:
-        return in_spark(total, count, kind)
 
 
 def _spark_sum(column: str, kind: Kind) -> str:

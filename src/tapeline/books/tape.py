@@ -46,11 +46,13 @@ from tapeline.books.schemas import (
 from tapeline.errors import OperationError
 from tapeline.failpoints import hit
 from tapeline.settings import HousekeepingSettings
+from tapeline.store.decisions import DecidedTables, decide
 from tapeline.store.delta import StagedFile, TableWriter
 from tapeline.store.disk import sweep
 from tapeline.store.duckdb import connect, register_tape, rows_of
 from tapeline.store.files import make_folder, sync
 from tapeline.store.housekeeping import tidy
+from tapeline.store.recovery import Recovery
 
 # Where books of earlier versions have pieces that are not on the tape yet.
 FORMER = "accepted"
@@ -106,7 +108,9 @@ class Tape:
             layout.tape_batches(source), TAPE_BATCHES, f"tape_batches/{source}"
         )
         self.book = TableWriter(layout.tape(source), PIECE_SCHEMA, f"tape/{source}")
-        self._recover()
+        self._decided = DecidedTables({source: self.book}, "tape_added")
+        self._recovery = Recovery(self._recover)
+        self._recovery.ensure()
 
     @property
     def last_piece(self) -> int:
@@ -114,13 +118,13 @@ class Tape:
 
     def recover(self) -> list[TapeBatch]:
         """After an append that failed half-way: finish and return the batches that were decided."""
-        if self._sound:
+        if self._recovery.sound:
             return []
         with self._alone:
             before = self.last_batch
             self._batches.reopen()
             self.book.reopen()
-            self._recover()
+            self._recovery.ensure()
         finished = self.since(before)
         for batch in finished:
             self.on_append(batch)
@@ -143,7 +147,7 @@ class Tape:
         group, self._ready = self._ready, []
         if not group:
             return []
-        with self._alone:
+        with self._alone, self._recovery.step():
             sync(self._staged)
             batches = self._append(self._rows_for(group, limits))
         hit("tape_committed")
@@ -182,21 +186,14 @@ class Tape:
 
     def _append(self, rows: Sequence[dict[str, Any]]) -> list[TapeBatch]:
         batches = [_tape_batch(row) for row in rows]
-        self._sound = False
-        staged = [
-            self._batches.stage(
-                f"{row['batch']:012}", pa.Table.from_pylist([row], TAPE_BATCHES), row["batch"]
-            )
-            for row in rows
-        ]
-        self._batches.add(staged, batches[-1].number)
+        deciding = [(row["batch"], pa.Table.from_pylist([row], TAPE_BATCHES)) for row in rows]
+        decide(self._batches, deciding, batches[-1].number)
         hit("tape_decided")
         self._finish(batches)
         self._batches.shorten()
         self.book.shorten()
         for batch in batches:
             self._note(batch)
-        self._sound = True
         return batches
 
     def read(self, batches: Iterable[TapeBatch]) -> pa.Table:
@@ -259,12 +256,11 @@ class Tape:
         batches = [_tape_batch(row) for row in self._rows(0)]
         for batch in batches:
             self._note(batch)
-        unfinished = takewhile(lambda one: not self.book.holds(one.number), reversed(batches))
+        unfinished = takewhile(lambda one: self._decided.lack(one.number), reversed(batches))
         self._finish(list(unfinished)[::-1])
         self._ready = []
         for path in self._staged.iterdir():
             sweep(path)
-        self._sound = True  # what is in memory agrees with what is on disk
 
     def _rows(self, since: int) -> list[dict[str, Any]]:
         columns = 'batch, "at", pieces, records, bytes, deliveries'
@@ -272,13 +268,15 @@ class Tape:
 
     def _finish(self, batches: Sequence[TapeBatch]) -> None:
         """Link and add the files of decided batches; doing it again changes nothing."""
-        added = []
-        for batch in batches:
-            if not self.book.holds(batch.number):
-                added += [self._linked(number, batch.number) for number in batch.pieces]
-        if batches and not self.book.holds(batches[-1].number):
+        files = [
+            self._linked(number, batch.number)
+            for batch in batches
+            for number in batch.pieces
+            if self._decided.lack(batch.number)
+        ]
+        if files:
             sync(self.book.folder)
-            self.book.add(added, batches[-1].number)
+            self._decided.finish(batches[-1].number, {self.source: files})
         for batch in batches:
             for number in batch.pieces:
                 (self._staged / _name(number)).unlink(missing_ok=True)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tapeline.books.averages import shown_kinds
 from tapeline.books.columns import measures
 from tapeline.books.exact import OVERFLOW, Kind
 from tapeline.books.fold import folded, status_of, typed
+from tapeline.books.measures import measures_of
 from tapeline.books.reader import Books, standing
 from tapeline.books.schemas import UNREAD
 from tapeline.books.sql_dialects import Dialect, in_comment
@@ -144,7 +144,7 @@ class _Writer:
             clock = f"cut.clock_{self._clock(summary)}"
             status = ",\n    " + status_of(summary, final_after, clock, "_clock", starts)
             status, cut = f"{status} as _status", f" cross join {self._cut} as cut"
-        numbers, overflow = typed(kinds, self._quoted, self._dialect.divided)
+        numbers, overflow = typed(kinds, self._quoted, self._dialect.name)
         columns = ",\n    ".join([", ".join(key), *numbers, "_entries"])
         sql = (
             f"select\n    {columns}{status},\n    {overflow}\nfrom (\n    {fold}\n) as folded{cut}"
@@ -161,14 +161,14 @@ class _Writer:
             "rows between unbounded preceding and current row)"
         )
         kinds = self._kinds(summary, shape)
-        added = {name: kind for name, kind in kinds.items() if name in shown_kinds(kinds)}
+        added = {one.name: one.kind for one in measures_of(kinds) if one.adds_up}
         sums = self._dialect.sums(stored, self._named(added), over)
         columns = [self._quoted(name) for name in summary.key]
         outgrown = [f"bool_or({OVERFLOW}){over}"]
-        for name in shown_kinds(kinds):
+        for name in (one.name for one in measures_of(kinds)):
             measure, running = self._quoted(name), self._quoted(f"running_{name}")
             columns.append(measure)
-            if name in added and f"running_{name}" not in shape.names:  # averages do not add up
+            if name in added and f"running_{name}" not in shape.names:
                 total = f"try_cast({sums[measure]} as {kinds[name].sql})"
                 known = f"case when not bool_or({OVERFLOW}){over} then {total} end"
                 columns.append(f"{known} as {running}")

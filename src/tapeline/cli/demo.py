@@ -36,7 +36,9 @@ def new(
     name: Annotated[str, typer.Argument(help="Name of the project and its folder.")],
     sample: Annotated[
         Path | None,
-        typer.Option("--from", help="Sample file (JSON lines or CSV) to propose a pipeline for."),
+        typer.Option(
+            "--from", help="Sample file to propose a pipeline for: JSON or CSV, also compressed."
+        ),
     ] = None,
     folder: Annotated[Path, typer.Option(help="Folder to create the project in.")] = Path(),
     as_json: AsJson = False,

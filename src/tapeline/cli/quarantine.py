@@ -150,7 +150,7 @@ def quarantine_redrive(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Send records through their table again, after you fixed a rule, a reference or the record."""
+    """Send records through their table again, after you fixed a reference or the record."""
     from tapeline.books import Books
     from tapeline.books.operator import REDRIVE
     from tapeline.books.quarantine import decide

@@ -126,9 +126,11 @@ def run(
     found, settings = load(pipeline, project, root)
     if not as_json:
         err.print("Starting Spark for", styled(found.name, "bold"), "...")
+    from tapeline.operate.short_run import is_short
     from tapeline.spark.jvm import prepare_jvm
 
-    prepare_jvm(settings)  # Java starts while Python imports the rest
+    # Java starts while Python imports the rest.
+    prepare_jvm(settings, short=once and is_short(found, settings))
     from tapeline.operate.runner import Runner
 
     with Runner(found, settings, once=once) as runner:

@@ -1,4 +1,8 @@
-"""Answers of an HTTP API: a list of records and a cursor, cut apart without being rewritten."""
+"""Answers of an HTTP API: a list of records and a cursor, cut apart without being rewritten.
+
+Parsers of JSON give values, and writing them again loses digits, spaces and repeated names. The
+tape keeps what came, so records are cut out of the answer's own bytes.
+"""
 
 from __future__ import annotations
 

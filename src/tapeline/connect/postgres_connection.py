@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import os
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tapeline.connect.clear_text import refuse_clear_postgres
 from tapeline.errors import DeclarationError, OperationError
+from tapeline.formats.json_line import RowWriter, exact_text
 from tapeline.settings import PullSettings
 
 if TYPE_CHECKING:
@@ -116,20 +116,16 @@ def words_of(error: psycopg.Error) -> str:
     return first.rsplit("failed: ", 1)[-1].rstrip(".")
 
 
-def line_of(row: dict[str, Any]) -> bytes:
-    """A row as one line of JSON: decimals as text, times in ISO 8601, bytes in base64."""
-    kept = {name: _kept(value) for name, value in row.items()}
-    return json.dumps(kept, default=_text, ensure_ascii=False).encode("utf-8", "surrogatepass")
-
-
-def _kept(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _text(value: Any) -> str:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(value).decode("ascii")
-    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+    """What the server has types for and JSON has not: an interval, a range, an address."""
+    try:
+        return exact_text(value)
+    except ValueError:
+        return str(value)
+
+
+# A row as one line of JSON.
+line_of = RowWriter(_text)
 
 
 def _time_loader() -> type[psycopg.adapt.Loader]:

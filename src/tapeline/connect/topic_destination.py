@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tapeline.connect.kafka import Kafka, client_options, quiet
+from tapeline.connect.kafka_cluster import find_partitions
 from tapeline.declare.destination import (
     FencedError,
     SinkBatch,
@@ -26,6 +27,8 @@ from tapeline.declare.destination import (
 )
 from tapeline.errors import OperationError
 from tapeline.failpoints import hit
+from tapeline.settings import Settings
+from tapeline.words import counted
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -56,6 +59,10 @@ class TopicDestination:
 
     def position(self) -> SinkPosition:
         return self._reached
+
+    def check(self, settings: Settings) -> str:
+        found = find_partitions(self._kafka, settings.kafka)
+        return f"{self.goes_to}: {counted(len(found), 'partition')}"
 
     def _take(self, sink: SinkContext) -> None:
         """What the pipeline says of this sink."""

@@ -93,3 +93,13 @@ class Destination(Protocol):
 
     def close(self) -> None:
         """Disconnect. Called also when `open` failed, or twice."""
+
+
+class CheckedDestination(Destination, Protocol):
+    """A destination that `tapeline doctor` can ask."""
+
+    def check(self, settings: Settings) -> str:
+        """One line about it. Raises TapelineError if it cannot be reached.
+
+        It is not opened for this, and sends nothing.
+        """

@@ -103,6 +103,12 @@ class Format(Protocol):
     retypes: bool = False  # `decode` may say in `_retyped` that fields came as another type
     warns: bool = False  # `decode` may say in `_warned` what is wrong and counts all the same
     extra: str = ""  # the extra of Tapeline's package that has to be installed for it
+    quotes_texts: bool = False  # texts are in quotes and numbers are not: "007" is no number
+
+    @property
+    def file_suffix(self) -> str:
+        """How the name of a file ends that somebody else writes in this format."""
+        return self.name
 
     @property
     def meaning(self) -> Mapping[str, Any]:

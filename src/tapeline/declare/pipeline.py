@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from inspect import isfunction
 from pathlib import Path
 from types import MappingProxyType
@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 from tapeline.declare.alert import Alert, Severity, alert_of
 from tapeline.declare.duration import parse_duration
 from tapeline.declare.expectations import ATTRIBUTE, DECLARED, Expectation
+from tapeline.declare.options import OF_SELECT, check_summary_options, check_table_options
+from tapeline.declare.select import Select
 from tapeline.declare.signature import about, annotated, last_name
 from tapeline.declare.sink import Sink, sink_input
 from tapeline.declare.where import Where, caller, function_where
-from tapeline.declare.windows import parts_of, with_window_parts
+from tapeline.declare.windows import parts_of, windows_in, with_window_parts
 from tapeline.errors import DeclarationError, did_you_mean
 
 if TYPE_CHECKING:
@@ -102,8 +104,8 @@ class Step:
 
     @property
     def about(self) -> str:
-        """The first line of the docstring."""
-        return about(self.function)
+        """The first line of the docstring, or what a step in SQL says of itself."""
+        return self.function.about if isinstance(self.function, Select) else about(self.function)
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,24 @@ class Pipeline:
     @overload
     def table(
         self,
+        name: str,
+        /,
+        *,
+        sql: str,
+        about: str = "",
+        expect: Sequence[Expectation] = (),
+        key: str | Sequence[str] = (),
+        key_optional: bool = False,
+        content_ignores: str | Sequence[str] = (),
+        sequence_by: str | None = None,
+        apply_as_deletes: str | None = None,
+        time: str | None = None,
+        late_after: str = LATE_AFTER,
+        future_after: str = FUTURE_AFTER,
+    ) -> None: ...
+    @overload
+    def table(
+        self,
         *,
         key: str | Sequence[str] = (),
         key_optional: bool = False,
@@ -248,56 +268,108 @@ class Pipeline:
         in which a repeat may differ. `sequence_by`, an SQL expression, orders the records of a
         key: the highest one stands. `apply_as_deletes`, an SQL condition, says which records take
         their key out.
-        """
 
-        _check_options(args, said)
+        Above a function it declares the function. With a name and `sql` it declares a SELECT in
+        Spark's dialect, with `expect` for its expectations and `about` for its sentence.
+        """
+        check_table_options(args, said)
+        if "sql" in said:
+            options = {name: value for name, value in said.items() if name not in OF_SELECT}
+            select = Select(args[0], said["sql"], caller(), said.get("about", ""))
+            return self._add_table(select, select.where, said.get("expect", ()), options)
 
         def declare(function: StepFunction) -> StepFunction:
-            where = self._claim(function.__name__, function_where(function))
-            lists = {name: _names(said.get(name, ())) for name in ("key", "content_ignores")}
-            options = {**said, **lists}
-            for name in ("late_after", "future_after"):
-                _check_duration(where, options.get(name, LATE_AFTER))
-            self.tables[function.__name__] = Table(
-                function.__name__,
-                function,
-                _inputs(function, where),
-                where,
-                expectations=getattr(function, ATTRIBUTE, ()),
-                **options,
-            )
+            where = function_where(function)
+            self._add_table(function, where, getattr(function, ATTRIBUTE, ()), said)
             setattr(function, DECLARED, "table")
             return function
 
         return declare(*args) if args else declare
 
+    def _add_table(
+        self,
+        function: Callable[..., Any],
+        where: Where,
+        expectations: Sequence[Expectation],
+        said: Mapping[str, Any],
+    ) -> None:
+        name = _name_of(function)
+        self._claim(name, where)
+        lists = {name: _names(said.get(name, ())) for name in ("key", "content_ignores")}
+        options = {**said, **lists}
+        for option in ("late_after", "future_after"):
+            _check_duration(where, options.get(option, LATE_AFTER))
+        self.tables[name] = Table(
+            name,
+            function,
+            _inputs(function, where),
+            where,
+            expectations=tuple(expectations),
+            **options,
+        )
+
+    @overload
     def summary(
         self, *, key: str | Sequence[str], time: str | None = None, width: str | None = None
-    ) -> Callable[[StepFunction], StepFunction]:
+    ) -> Callable[[StepFunction], StepFunction]: ...
+    @overload
+    def summary(
+        self,
+        name: str,
+        /,
+        *,
+        sql: str,
+        key: str | Sequence[str],
+        time: str | None = None,
+        width: str | None = None,
+        about: str = "",
+    ) -> None: ...
+    def summary(self, *args: Any, **said: Any) -> Any:
         """Declare a summary: sums, counts and averages per key.
 
-        A key that names an F.window(...) becomes two columns, its start and its end.
+        A key that names a window(...) becomes two columns, its start and its end. `time` is the
+        column of the key that is a time, `width` how long its windows are. Above a function it
+        declares the function, with a name and `sql` a SELECT in Spark's dialect.
         """
+        check_summary_options(args, said)
+        options = {name: value for name, value in said.items() if name not in OF_SELECT}
+        if "sql" in said:
+            select = Select(args[0], said["sql"], caller(), said.get("about", ""))
+            return self._add_summary(select, select.where, **options)
 
         def declare(function: StepFunction) -> StepFunction:
-            where = self._claim(function.__name__, function_where(function))
+            where = function_where(function)
             if getattr(function, ATTRIBUTE, ()):
                 raise DeclarationError(
                     f"{where}: {function.__name__}() is a summary, and expectations belong to "
                     "tables. Put them on the table that it reads."
                 )
-            if width is not None:
-                _check_duration(where, width)
-            inputs = _inputs(function, where)
-            columns = with_window_parts(function, _names(key))
-            starts = parts_of(time)[0] if time in _names(key) and time not in columns else time
-            self.summaries[function.__name__] = Summary(
-                function.__name__, function, inputs, where, columns, starts, width
-            )
+            self._add_summary(function, where, **options)
             setattr(function, DECLARED, "summary")
             return function
 
         return declare
+
+    def _add_summary(
+        self,
+        function: Callable[..., Any],
+        where: Where,
+        key: str | Sequence[str],
+        time: str | None = None,
+        width: str | None = None,
+    ) -> None:
+        name = _name_of(function)
+        self._claim(name, where)
+        if width is not None:
+            _check_duration(where, width)
+        inputs = _inputs(function, where)
+        if isinstance(function, Select):
+            windows = function.parsed.windows
+        else:
+            windows = windows_in(function)
+        columns = with_window_parts(windows, _names(key))
+        starts = parts_of(time)[0] if time in _names(key) and time not in columns else time
+        self.summaries[name] = Summary(name, function, inputs, where, columns, starts, width)
 
     def sink(self, connector: Any) -> Callable[[StepFunction], StepFunction]:
         """Declare where rows of a table (Rows) or changes of a summary or view (Changes) go.
@@ -360,17 +432,8 @@ class Pipeline:
             )
 
 
-def _check_options(args: tuple[Any, ...], said: Mapping[str, Any]) -> None:
-    """What a call of table(...) may say."""
-    if args and not callable(args[0]):
-        raise DeclarationError(
-            f"{caller()}: table() takes its options by name. Write table(key={args[0]!r})."
-        )
-    known = {one.name for one in fields(Table)} - {one.name for one in fields(Step)}
-    for name in said:
-        if name not in known - {"expectations"}:
-            hint = did_you_mean(name, known - {"expectations"})
-            raise DeclarationError(f"{caller()}: table() has no option '{name}'.{hint}")
+def _name_of(function: Callable[..., Any]) -> str:
+    return function.name if isinstance(function, Select) else function.__name__
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -385,6 +448,8 @@ def _check_duration(where: Where, text: str) -> None:
 
 
 def _inputs(function: Callable[..., Any], where: Where) -> tuple[Input, ...]:
+    if isinstance(function, Select):  # which of them are references is known in the end
+        return tuple(Input(name, "stream") for name in function.parsed.names)
     inputs = []
     for name, text in annotated(function).items():
         kind = last_name(text).lower()

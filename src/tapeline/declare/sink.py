@@ -12,6 +12,8 @@ from tapeline.declare.where import Where
 from tapeline.errors import DeclarationError
 
 if TYPE_CHECKING:
+    from tapeline.settings import Settings
+
     Rows = list[dict[str, Any]]
     Changes = list[dict[str, Any]]
     Alerts = list[dict[str, Any]]
@@ -47,6 +49,11 @@ class Sink:
         make = getattr(self.connector, "destination", None)
         found: Destination = make() if make else self.connector
         return found
+
+    def check(self, settings: Settings) -> str:
+        """What its destination says of itself; nothing if the user's own does not say."""
+        check: Any = getattr(self.destination(), "check", None)  # of a CheckedDestination
+        return str(check(settings)) if check else ""
 
     @property
     def about(self) -> str:

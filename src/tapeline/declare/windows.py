@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from textwrap import dedent
 from typing import Any
 
@@ -17,9 +17,8 @@ def parts_of(name: str) -> tuple[str, str]:
     return f"{name}_start", f"{name}_end"
 
 
-def with_window_parts(function: Callable[..., Any], key: Sequence[str]) -> tuple[str, ...]:
-    """A key in which each window of the function is replaced by its start and its end."""
-    windows = windows_in(function)
+def with_window_parts(windows: Collection[str], key: Sequence[str]) -> tuple[str, ...]:
+    """A key in which each window of a step is replaced by its start and its end."""
     return tuple(part for name in key for part in (parts_of(name) if name in windows else (name,)))
 
 

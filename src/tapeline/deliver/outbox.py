@@ -13,10 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from tapeline.books import Books, Layout, exact
-from tapeline.books.averages import shown_numbers
-from tapeline.books.columns import shown_fields
 from tapeline.books.commits import read_commits
 from tapeline.books.fold import fold_view, kinds_of, stored_rows
+from tapeline.books.measures import shown_fields, shown_numbers
 from tapeline.books.position import has_rows
 from tapeline.declare import Sink, Summary
 from tapeline.declare.destination import SinkBatch, SinkPosition

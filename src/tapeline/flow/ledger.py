@@ -19,7 +19,7 @@ from tapeline.books.meanings import Code, check_code
 from tapeline.books.row_hash import hash_of
 from tapeline.books.table_id import TableId
 from tapeline.errors import OperationError
-from tapeline.failpoints import hit
+from tapeline.store.decisions import DecidedTables
 
 # Of this shape are the books that this version writes. It reads all shapes up to it.
 SHAPE = 1
@@ -47,7 +47,8 @@ class Ledger:
             table: TableWriter(home / table.path, schema, f"{pipeline}/{table.path}")
             for table, schema in schemas.items()
         }
-        self._by_path = {table.path: book for table, book in self.books.items()}
+        by_path = {table.path: book for table, book in self.books.items()}
+        self._decided = DecidedTables(by_path, "added", pool)
         self._finish_decided(now)
 
     def stage(self, table: TableId, rows: pa.Table, batch: int) -> StagedFile:
@@ -61,12 +62,7 @@ class Ledger:
 
     def finish(self, decision: Decision) -> None:
         """Add the staged files to their tables; doing it again changes nothing."""
-
-        def add(item: tuple[str, list[StagedFile]]) -> None:
-            self._by_path[item[0]].add(item[1], decision.version)
-            hit("added")
-
-        list(self._pool.map(add, decision.staged.items()))
+        self._decided.finish(decision.version, decision.staged)
 
     def publish(self, decision: Decision, now: datetime) -> datetime:
         """Let readers see a finished batch."""
@@ -86,23 +82,8 @@ class Ledger:
             )
 
     def _finish_decided(self, now: datetime) -> None:
-        """Finish what is decided; what a published batch wrote must be in its tables."""
-        decision = self.commits.unfinished
-        if decision is not None:
-            self.finish(decision)
-            self.publish(decision, now)
-        elif self.commits.last is not None:
-            self._finish_lost(self.commits.last)
-
-    def _finish_lost(self, decision: Decision) -> None:
-        """A table that lost its last commit gets it again, if the file is still there."""
-        for table, staged in decision.staged.items():
-            book = self._by_path[table]
-            if book.holds(decision.version):
-                continue
-            if not book.has_files(staged):
-                raise OperationError(
-                    f"TABLE_BEHIND: {book.folder} lacks the published batch {decision.batch}, and "
-                    "its file is missing. Restore this table from a backup."
-                )
-            book.add(staged, decision.version)
+        """Finish the last batch, if a crash or another program left it out of its tables."""
+        if self.commits.last is not None:
+            self.finish(self.commits.last)
+        if self.commits.unfinished is not None:
+            self.publish(self.commits.unfinished, now)

@@ -17,7 +17,7 @@ from tapeline.errors import DeclarationError, OperationError
 from tapeline.formats.avro_files import MAGIC, avro_records
 from tapeline.formats.avro_schemas import BROKEN, avro_schema
 from tapeline.formats.faults import RETYPED
-from tapeline.formats.parquet_rows import json_line
+from tapeline.formats.json_line import json_line
 from tapeline.store.files import read_json
 from tapeline.words import counted
 
@@ -79,7 +79,7 @@ class Avro(Format):
             try:
                 yield from avro_records(opened, file.limits, know)
             except (ValueError, OSError) as error:
-                raise ValueError(f"its Avro is not sound: {error}") from None
+                raise ValueError(f"its Avro cannot be read: {error}") from None
 
     def decode(self, raw: bytes, header: bytes | None) -> bytes:
         assert self.reader is not None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from tapeline.books.reasons import worded
 from tapeline.declare.format import Carrier, Format, RecordFile, Row
 from tapeline.errors import DeclarationError
 from tapeline.formats.encodings import UTF8, encoding_of, ends_lines_like_ascii
+from tapeline.formats.json import json_value
 from tapeline.formats.lines import Lines, split_lines
 from tapeline.show import plain
 
@@ -116,7 +116,7 @@ class Csv(Format):
         for row in rows:
             cells = (plain(row.get(name)) for name in names)
             writer.writerow(
-                json.dumps(cell, ensure_ascii=False) if isinstance(cell, dict | list) else cell
+                json_value(cell).decode() if isinstance(cell, dict | list) else cell
                 for cell in cells
             )
         return out.getvalue().encode()

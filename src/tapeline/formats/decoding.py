@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from tapeline.declare.format import Format
 from tapeline.formats.exact_json import with_exact_numbers
-from tapeline.formats.exact_numbers import quoted
 from tapeline.formats.faults import UNREADABLE
 
 Translate = Callable[[pa.Table], pa.Table]
@@ -29,7 +28,6 @@ def translator(records: Format) -> Translate | None:
 
 
 def _exact(rows: pa.Table) -> pa.Table:
-    rows = quoted(rows)
     place = rows.schema.get_field_index("raw")
     return rows.set_column(place, "raw", with_exact_numbers(rows["raw"]))
 

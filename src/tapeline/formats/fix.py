@@ -20,8 +20,8 @@ from tapeline.declare.schema import parse_schema
 from tapeline.errors import DeclarationError
 from tapeline.formats.faults import FAULT_SEPARATOR, WARNED
 from tapeline.formats.fix_messages import BEGIN, one_each
+from tapeline.formats.json_line import json_line
 from tapeline.formats.lines import split_lines
-from tapeline.formats.parquet_rows import json_line
 from tapeline.words import counted
 
 SOH = b"\x01"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from tapeline.declare.format import Carrier, Format, RecordFile, Row
 from tapeline.errors import DeclarationError, OperationError
 from tapeline.formats.encodings import UTF8, encoding_of, ends_lines_like_ascii
 from tapeline.formats.json_document import document_records
+from tapeline.formats.json_line import RowWriter
 from tapeline.formats.lines import split_lines
 from tapeline.show import plain
 
@@ -29,6 +29,7 @@ class Json(Format):
     positional: bool = False
     encoding: str = UTF8
     name = "json"
+    quotes_texts = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "encoding", encoding_of("Json", self.encoding))
@@ -42,6 +43,10 @@ class Json(Format):
     def in_lines(self) -> bool:
         """Whether each line of a file is a record."""
         return not self.document and self.records is None
+
+    @property
+    def file_suffix(self) -> str:
+        return "jsonl" if self.in_lines else self.name
 
     @property
     def reads(self) -> tuple[Carrier, ...]:  # type: ignore[override]
@@ -71,7 +76,7 @@ class Json(Format):
 
     def encode(self, row: Row) -> bytes:
         """One row as JSON: money is text, times are in UTC."""
-        return ENCODER.encode(row).encode()
+        return json_value(row)
 
 
 def _leaf(value: Any) -> Any:
@@ -84,4 +89,5 @@ def _leaf(value: Any) -> Any:
     return said
 
 
-ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_leaf)
+# A value as sinks write it: by the same rules as commands and the API.
+json_value = RowWriter(_leaf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Literal
 
@@ -51,3 +52,17 @@ def check_writes(what: str, said: Format, carrier: Carrier) -> None:
         names = [one.name for one in NAMED.values() if carrier in one.writes]
         listed = " or ".join([", ".join(names[:-1]), names[-1]])
         raise DeclarationError(f"{what}: a sink writes {listed}.")
+
+
+def declaration(said: Format) -> tuple[str, tuple[str, ...]]:
+    """A format as Python that declares it, and the names to import for that."""
+    if said == NAMED.get(said.name):
+        return f'"{said.name}"', ()
+    kind = type(said)
+    options = [f"{one}={_literal(value)}" for one, value in vars(said).items()
+               if value != getattr(kind, one)]  # fmt: skip
+    return f"{kind.__name__}({', '.join(options)})", (kind.__name__,)
+
+
+def _literal(value: object) -> str:
+    return json.dumps(value) if isinstance(value, str) else repr(value)

@@ -32,7 +32,7 @@ class Parquet(Format):
             try:
                 yield from json_rows(cast(io.RawIOBase, opened), file.limits)
             except (pa.ArrowException, ValueError, OSError) as error:
-                raise ValueError(f"its Parquet is not sound: {error}") from None
+                raise ValueError(f"its Parquet cannot be read: {error}") from None
 
     def encode_file(self, rows: Sequence[Row], schema: pa.Schema) -> bytes:
         names = list(dict.fromkeys(name for row in rows for name in row))

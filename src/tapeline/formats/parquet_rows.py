@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import io
-import json
-import math
 from collections.abc import Callable, Iterator
-from datetime import date, time
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +12,7 @@ import pyarrow.parquet as pq
 
 from tapeline.declare.format import FileLimits
 from tapeline.formats.arrow_sizes import Sizes, is_text, sizes_of
+from tapeline.formats.json_line import json_line
 from tapeline.formats.parquet_pages import FOOTER_BYTES, check_footer, plan_reading
 
 BUFFER_BYTES = 256 * 1024
@@ -119,39 +114,3 @@ def _text(kind: Any) -> Any:
     if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
         return pa.string()
     return pa.int64() if pa.types.is_duration(kind) else kind
-
-
-def json_line(row: dict[str, Any]) -> bytes:
-    """A row as one JSON object, by the rules of `json_rows`."""
-    try:
-        text = _dumps(row)
-    except ValueError:
-        text = _dumps(_spelt(row))
-    return text.encode("utf-8")
-
-
-def _dumps(row: Any) -> str:
-    return json.dumps(
-        row, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_value
-    )
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    if isinstance(value, UUID):
-        return str(value)
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    raise ValueError(f"a value of type {type(value).__name__} has no JSON form")
-
-
-def _spelt(value: Any) -> Any:
-    """A value with its NaN and infinities, which JSON does not have, as strings."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _spelt(item) for key, item in value.items()}
-    return [_spelt(item) for item in value] if isinstance(value, list | tuple) else value

@@ -19,8 +19,8 @@ from typing import Any
 from tapeline.formats.limits import UnreadableFileError
 from tapeline.intake.complete import CompleteFile
 from tapeline.intake.drop_folder import MANIFEST, NOT_PLAIN, Opened, shown
-from tapeline.store.disk import READ_SAFELY, copy_range, move, sweep, write_whole
-from tapeline.store.files import sync
+from tapeline.store.disk import READ_SAFELY, copy_range, move, sweep
+from tapeline.store.files import replace_file, sync
 
 DIGITS = 12
 FILES_PER_FOLDER = 1_000
@@ -234,7 +234,8 @@ class Archive:
         beside(self._path(note.delivery)).write_text(_text(note), encoding="utf-8")
 
     def _replace(self, note: DeliveryNote) -> None:
-        write_whole(beside(self._path(note.delivery)), _text(note), self._work)
+        path = beside(self._path(note.delivery))
+        replace_file(path, _text(note).encode(), work=self._work)
 
     def _path(self, delivery: int) -> Path:
         return self._taken / f"{delivery:0{DIGITS}d}"

@@ -32,6 +32,7 @@ from tapeline.intake.problems import ProblemLog
 from tapeline.intake.source_intake import SourceIntake
 from tapeline.store.disk import Lease, hold, lease
 from tapeline.store.files import make_folder
+from tapeline.store.recovery import Recovery
 
 __all__ = ["FileIntake", "FileRules", "IntakeLimits"]
 
@@ -80,7 +81,7 @@ class FileIntake(SourceIntake):
         self._wholeness = CompletenessCheck(form, limits, monotonic, clock, self._findings)
         self._packer = Packer(tape, limits, clock, self._append)
         self._turn = threading.Lock()
-        self._sound = False  # what is in memory agrees with what is on disk
+        self._recovery = Recovery(self._resume)
         self._read = 0  # the last delivery that was read and found good
         self._unread: list[DeliveryNote] = []
         self._on_tape: dict[int, Booked] = {}  # deliveries whose originals are in taken/
@@ -89,30 +90,28 @@ class FileIntake(SourceIntake):
     def recover(self) -> None:
         """Finish what a crash interrupted."""
         with self._turn, self._in_words():
-            self._resume()
+            self._recovery.again()
 
     def take(self) -> int:
         """Look at the drop folder once; the number of pieces that came on the tape."""
         with self._turn, self._in_words():
             before = self._tape.last_piece
-            if not self._sound:
-                self._resume()
-            self._sound = False
-            # Not sooner: for one pass it is seen if a sender still appends to a file.
-            all_away = self._put_away()
-            self._read_unread()
-            for path in self._drop.page(self._limits.files_per_pass):
-                note = self._accept(path)
-                if note:
-                    self._read_original(note)
-            self._packer.flush()
-            self._sound = all_away
+            with self._recovery.step():
+                # Not sooner: for one pass it is seen if a sender still appends to a file.
+                all_away = self._put_away()
+                self._read_unread()
+                for path in self._drop.page(self._limits.files_per_pass):
+                    note = self._accept(path)
+                    if note:
+                        self._read_original(note)
+                self._packer.flush()
+            self._recovery.sound = all_away
             return self._tape.last_piece - before
 
     def settle(self) -> None:
         """Archive the originals whose records are on the tape."""
         with self._turn, self._in_words():
-            self._sound = self._put_away() and self._sound
+            self._recovery.sound = self._put_away() and self._recovery.sound
 
     @contextmanager
     def still(self) -> Iterator[None]:
@@ -178,7 +177,6 @@ class FileIntake(SourceIntake):
         self._read = delivered
         self._read_unread()
         self._packer.flush()
-        self._sound = True
 
     def _accept(self, path: bytes) -> DeliveryNote | None:
         """Take one file out of the drop folder, if it is whole."""

@@ -24,6 +24,7 @@ from tapeline.connect.pulling import Position
 from tapeline.errors import OperationError
 from tapeline.failpoints import hit
 from tapeline.store.files import make_folder, make_shared_folder, replace_file, sync
+from tapeline.store.recovery import Recovery
 
 DIGITS = 12
 SERIES_LETTERS = 8
@@ -56,7 +57,7 @@ class Handover:
         make_shared_folder(drop)
         self._path = path
         self._drop = drop
-        self._sound = False  # what is in memory is what is on disk, and nothing is owed
+        self._recovery = Recovery(self._recover)
         self.stands = self._read() or PullState(asks, epoch)
         if self.stands.asks != asks:
             raise OperationError(
@@ -69,27 +70,27 @@ class Handover:
 
     def finish(self) -> None:
         """Hand over what is decided and still owed, after a start or an error."""
-        if not self._sound:
-            self.stands = self._read() or self.stands
-            sync(self._path.parent)
-            self._hand_over()
-            self._sound = True
+        self._recovery.ensure()
+
+    def _recover(self) -> None:
+        self.stands = self._read() or self.stands
+        sync(self._path.parent)
+        self._hand_over()
 
     def deliver(self, lines: Sequence[bytes], position: Position | None) -> None:
         """Hand a page over, and stand behind it from now on."""
         self.finish()
         if not lines and position == self.stands.position:
             return
-        self._sound = False
-        stands = replace(self._seen(), position=position, page="")
-        if lines:
-            stands = self._with_page(stands, lines)
-        hit("pull_written")
-        replace_file(self._path, _text(stands))
-        hit("pull_decided")
-        self.stands = stands
-        self._hand_over()
-        self._sound = True
+        with self._recovery.step():
+            stands = replace(self._seen(), position=position, page="")
+            if lines:
+                stands = self._with_page(stands, lines)
+            hit("pull_written")
+            replace_file(self._path, _text(stands))
+            hit("pull_decided")
+            self.stands = stands
+            self._hand_over()
         hit("pull_delivered")
 
     def files_ahead(self, most: int) -> int:

@@ -2,6 +2,8 @@
 
 File times cannot tell: they tick every few milliseconds, and a small file is written and renamed
 within one tick. Where the kernel does not tell either, files wait until they have settled.
+Libraries that watch folders hide the difference between "created" and "moved to", which is all that
+matters here.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +23,8 @@ from rich.table import Table
 from tapeline.books import Books
 from tapeline.books.status import Status, read_status
 from tapeline.broker import Broker
-from tapeline.connect.kafka import Kafka, client_options
+from tapeline.connect.kafka import client_options
+from tapeline.declare.source import Source
 from tapeline.errors import OperationError, TapelineError
 from tapeline.operate.runner import Runner, now
 from tapeline.plan import Plan
@@ -121,6 +123,22 @@ def free_port(wanted: int) -> int:
     raise OperationError("no port is free on 127.0.0.1. Stop a program that listens there.")
 
 
+@dataclass(frozen=True)
+class _Targets:
+    """Where the simulator sends: an `Intakes` that takes nothing."""
+
+    settings: Settings
+
+    def from_folder(self, files: Any) -> Path:
+        return self.settings.within(files.path)
+
+    def from_topics(self, kafka: Any) -> Topic:
+        return Topic(kafka.names[0], client_options(self.settings.kafka))
+
+    def from_own(self, source: Source) -> Path:
+        raise OperationError(f"the demo cannot send to {source.path}. Use files or Kafka.")
+
+
 class Stopped(Exception):
     """The demo ends while the simulator sleeps."""
 
@@ -213,9 +231,7 @@ class Demo:
                 raise Stopped
 
         connector = self._plan.pipeline.sources["raw_trades"].connector
-        target: Path | Topic = self._settings.within("landing")
-        if isinstance(connector, Kafka):
-            target = Topic(connector.names[0], client_options(self._settings.kafka))
+        target: Path | Topic = connector.taken_by(_Targets(self._settings))
         try:
             play_day(target, reference, self._day, length, sleep)
         except Stopped:

@@ -36,7 +36,7 @@ def rehearse(
     """
     lock = WriterLock(books.layout.home)
     try:
-        session = build_session(settings, plan.name)
+        session = build_session(settings, plan.name, short=True)
         lock.enter_jvm(session)
         tapes = {n: Tape(books.layout, n, _now) for n in plan.pipeline.sources}
         flow = Flow(compiler(session, plan, settings), plan, settings, tapes, _now)

@@ -19,6 +19,8 @@ from typing import Any
 from tapeline.declare.pipeline import NAME
 from tapeline.declare.schema import ODD_NAME
 from tapeline.errors import OperationError, QuestionError
+from tapeline.formats.json import Json
+from tapeline.formats.named import declaration
 from tapeline.operate.sample import Sample, read_sample
 
 TEST_RECORDS = 50
@@ -55,11 +57,6 @@ class Proposal:
     columns: tuple[Column, ...]
     sample: Sample
     left_out: tuple[str, ...] = field(default=())
-
-    @property
-    def format(self) -> str:
-        """The name of the format."""
-        return self.sample.format
 
     @property
     def records(self) -> Sequence[bytes]:
@@ -103,7 +100,7 @@ def coffee() -> Proposal:
     """The sample of a project that brings none: the takings of a few coffee shops."""
     names = ("sale_id", "sold_at", "shop", "cups", "amount")
     rows = [dict(zip(names, values, strict=True)) for values in COFFEE]
-    return _proposal(Sample("json", rows, [json.dumps(row).encode() for row in rows]))
+    return _proposal(Sample(Json(), rows, [json.dumps(row).encode() for row in rows]))
 
 
 def write_project(folder: Path, name: str, proposal: Proposal) -> list[Path]:
@@ -115,8 +112,7 @@ def write_project(folder: Path, name: str, proposal: Proposal) -> list[Path]:
         )
     if folder.exists() and any(folder.iterdir()):
         raise OperationError(f"{folder} is not empty. Choose another name or folder.")
-    lines = proposal.format == "json" and not proposal.sample.around
-    suffix = "jsonl" if lines else proposal.format
+    suffix = proposal.sample.format.file_suffix
     whole = proposal.sample.content(TEST_RECORDS)
     words = _words(name, proposal, suffix)
     written = []
@@ -142,12 +138,11 @@ def _words(name: str, proposal: Proposal, suffix: str) -> dict[str, str]:
     sums = [f'F.sum("{c.name}").alias("{_tidy(c.name)}")' for c in proposal.measures]
     columns = ",\n    ".join(f"{_quoted(c.name)} {c.type}" for c in proposal.columns)
     left_out = ", ".join(proposal.left_out)
-    declared = proposal.sample.declared
-    own = [kind for kind in ("Csv", "Json") if declared.startswith(kind)]
+    declared, own = declaration(proposal.sample.format)
     return {
         "name": name,
         "format": declared,
-        "imports": ", ".join(sorted([*IMPORTS, *own], key=lambda one: (one[0].islower(), one))),
+        "imports": ", ".join(sorted({*IMPORTS, *own}, key=lambda one: (one[0].islower(), one))),
         "of_lines": _of_lines(proposal.sample),
         "suffix": suffix,
         "columns": columns,
@@ -211,7 +206,7 @@ def _keys(column: Column) -> bool:
 
 
 def _proposal(sample: Sample) -> Proposal:
-    rows, form = sample.rows, sample.format
+    rows, quoted = sample.rows, sample.format.quotes_texts
     names = list(dict.fromkeys(name for row in rows for name in row if name))
     simple, left_out = [], []
     for name in names:
@@ -222,7 +217,7 @@ def _proposal(sample: Sample) -> Proposal:
         elif name.startswith("_") or not ODD_NAME.fullmatch(name):
             left_out.append(f"{name} (a name that a column cannot have)")
         else:
-            simple.append(_nested(name, seen) if nested else _column(name, seen, form == "json"))
+            simple.append(_nested(name, seen) if nested else _column(name, seen, quoted))
     if not simple:
         raise OperationError(
             "the sample has no column with simple values, so no pipeline can be proposed."

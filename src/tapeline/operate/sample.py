@@ -1,4 +1,8 @@
-"""A sample file: how it is written, and its first records."""
+"""A sample file: how it is written, and its first records.
+
+Intake's own reader opens it: archives, compression and limits are those of a run. DuckDB's sniffer
+takes a path only, does not name the comment sign, and takes money for floating-point numbers.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from typing import Any
 
 from tapeline.declare.format import Format
 from tapeline.errors import OperationError
+from tapeline.formats.csv import Csv
 from tapeline.formats.json import Json
 from tapeline.formats.limits import IntakeLimits, UnreadableFileError
 from tapeline.formats.text import Text
@@ -31,18 +36,13 @@ VALUE = re.compile(r"\s*|[+-]?[\d.,]+|\d{4}-\d\d-\d\d.*|true|false", re.IGNORECA
 
 @dataclass(frozen=True)
 class Sample:
-    """The records of a sample, and the format to declare: `said` is Python."""
+    """The records of a sample, and the format to declare."""
 
-    format: str
+    format: Format
     rows: Sequence[Mapping[str, Any]]
     records: Sequence[bytes]
     header: bytes | None = None
-    said: str = ""
     around: tuple[bytes, bytes] | None = None  # what is before and after the list of a document
-
-    @property
-    def declared(self) -> str:
-        return self.said or f'"{self.format}"'
 
     def content(self, most: int) -> bytes:
         """A file of the same kind with the first records, each on a line of its own."""
@@ -60,7 +60,7 @@ def read_sample(path: Path) -> Sample:
     first = lines[0].lstrip()
     if first.startswith(b"{") and isinstance(_json(first), dict):
         rows = [_object(line, number) for number, line in enumerate(lines, start=1)]
-        return Sample("json", rows, lines)
+        return Sample(Json(), rows, lines)
     if first.startswith((b"{", b"[")):
         return _document(path)
     if b"\0" in first:
@@ -122,13 +122,12 @@ def _document(path: Path) -> Sample:
         b"".join(b"{%s:" % json.dumps(name).encode() for name in names) + b"[",
         b"]" + b"}" * len(names),
     )
-    option = f'records="{".".join(names)}"' if names else "document=True"
     if rows and all(isinstance(row, list) for row in rows):
         named = [{f"column_{n}": one for n, one in enumerate(row, start=1)} for row in rows]
-        return Sample("json", named, records, None, f"Json({option}, positional=True)", around)
+        return Sample(replace(said, positional=True), named, records, None, around)
     if not rows or not all(isinstance(row, dict) for row in rows):
         raise OperationError(f"{path} has no JSON objects or lists of values as records.")
-    return Sample("json", rows, records, None, f"Json({option})", around)
+    return Sample(said, rows, records, None, around)
 
 
 def _lists(value: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[int, tuple[str, ...]]]:
@@ -143,9 +142,9 @@ def _lists(value: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[int, tupl
 
 
 def _csv(path: Path, lines: list[bytes]) -> Sample:
-    options = {}
+    said = Csv()
     if lines[0].startswith(COMMENT):
-        options["comment"] = '"#"'
+        said = replace(said, comment=COMMENT.decode())
         lines = [line for line in lines if not line.startswith(COMMENT)]
     text = io.StringIO(b"\n".join(lines).decode("utf-8", "replace"))
     separator = _separator(lines[:LINES_COMPARED])
@@ -153,19 +152,15 @@ def _csv(path: Path, lines: list[bytes]) -> Sample:
         table = [row for row in csv.reader(text, delimiter=separator) if row]
     except csv.Error as error:
         raise OperationError(f"{path} is not valid CSV: {error}.") from None
-    if separator != ",":
-        options["separator"] = json.dumps(separator)
     names = table[0] if table else []
     headed = not any(map(VALUE.fullmatch, names)) and len({*names}) == len(names)
     if not headed:
-        options["header"] = "False"
         names = [f"column_{number}" for number in range(1, len(names) + 1)]
     rows = [dict(zip(names, row, strict=False)) for row in table[headed:]]
     if not rows:
         raise OperationError(f"{path} has a header but no records.")
-    found = Sample("csv", rows, lines[headed:], lines[0] if headed else None)
-    listed = ", ".join(f"{name}={options[name]}" for name in sorted(options))
-    return replace(found, said=f"Csv({listed})") if options else found
+    said = replace(said, separator=separator, header=headed)
+    return Sample(said, rows, lines[headed:], lines[0] if headed else None)
 
 
 def _separator(lines: Sequence[bytes]) -> str:

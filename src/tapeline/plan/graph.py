@@ -13,21 +13,15 @@ from tapeline.declare import (
     Pull,
     Reference,
     Sink,
-    Step,
     Summary,
     Table,
     View,
 )
 from tapeline.errors import DeclarationError, did_you_mean
+from tapeline.plan.inputs import check_inputs, know_references
 from tapeline.plan.views import check_delivered, check_view
 from tapeline.plan.visible import refuse_visible
 from tapeline.settings import FAR
-
-INSTEAD = (
-    "A step cannot join two streams. If '{0}' is a file of facts, declare it with "
-    "pipeline.reference(...) and read it as a Snapshot; otherwise sum up each stream in a summary "
-    "of its own and join the summaries in a view."
-)
 
 DESTINATION = ("open", "position", "send", "close")  # what a sink calls
 
@@ -55,8 +49,9 @@ class Plan:
 
 def resolve(pipeline: Pipeline) -> Plan:
     """Check everything that can be known without Spark."""
+    know_references(pipeline)
     for step in (*pipeline.tables.values(), *pipeline.summaries.values()):
-        _check_inputs(pipeline, step)
+        check_inputs(pipeline, step)
         refuse_visible(step)
     for summary in pipeline.summaries.values():
         _check_summary(pipeline, summary)
@@ -88,36 +83,6 @@ def resolve(pipeline: Pipeline) -> Plan:
         tuple(pipeline.summaries.values()),
         tuple(pipeline.views.values()),
     )
-
-
-def _check_inputs(pipeline: Pipeline, step: Step) -> None:
-    for given in step.inputs:
-        if given.name not in pipeline.declared:
-            hint = did_you_mean(given.name, pipeline.declared)
-            raise DeclarationError(
-                f"{step.where}: {step.name}() reads '{given.name}', which is not declared.{hint}"
-            )
-        streams = given.name in pipeline.sources or given.name in pipeline.tables
-        if given.kind == "stream" and not streams:
-            raise DeclarationError(
-                f"{step.where}: {step.name}() reads '{given.name}' as a Stream, but only sources "
-                "and tables are streams. Annotate it as Snapshot."
-            )
-        if given.kind == "snapshot" and given.name not in pipeline.references:
-            alone = all(other.kind != "stream" for other in step.inputs)
-            remedy = "Annotate it as Stream." if alone else INSTEAD.format(given.name)
-            raise DeclarationError(
-                f"{step.where}: {step.name}() reads '{given.name}' as a Snapshot, but only "
-                f"references are. {remedy}"
-            )
-    streams_read = [given.name for given in step.inputs if given.kind == "stream"]
-    if len(streams_read) != 1:
-        named = f" ({', '.join(streams_read)})" if streams_read else ""
-        remedy = INSTEAD.format(streams_read[-1]) if streams_read else "Annotate one as Stream."
-        raise DeclarationError(
-            f"{step.where}: {step.name}() reads {len(streams_read)} Streams{named}. A step reads "
-            f"exactly one Stream, and references as Snapshots. {remedy}"
-        )
 
 
 def _check_place(one: DeclaredSource | Reference | Sink) -> None:

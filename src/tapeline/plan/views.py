@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from tapeline.declare import Alert, Pipeline, Sink, View
 from tapeline.errors import DeclarationError, did_you_mean
-from tapeline.sql import WrongSelectError, WrongSqlError, columns_of, names_read, unsteady_calls
+from tapeline.sql.duckdb import (
+    WrongSelectError,
+    WrongSqlError,
+    columns_of,
+    names_read,
+    unsteady_calls,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from tapeline.books import Books, exact
-from tapeline.books.averages import COUNT, SUM, in_duckdb, shown_rows
 from tapeline.books.fold import exactly
+from tapeline.books.measures import Measure, composed_in, shown_rows
 from tapeline.books.reader import Answer, told
 from tapeline.errors import OperationError, did_you_mean
 from tapeline.store.duckdb import Connection, OutOfRange, connect, quoted
@@ -160,8 +160,8 @@ def _columns(question: ReadRequest, types: Mapping[str, str], full: bool) -> tup
 def _sum(column: str, types: Mapping[str, str], full: bool) -> list[str]:
     """A sum in the widest type of its kind, and as text next to it if that overflows."""
     name, kind = _known(column, types), types[column]
-    if column + SUM in types:
-        return [f"{_average(column, types)} as {name}"]
+    if column in _parts(types):
+        return [f"{_composed(column, types)} as {name}"]
     if not kind.startswith(NUMBERS):
         raise OperationError(f"column '{column}' cannot be summed: it is not a number.")
     of = exact.Kind.of(kind)
@@ -171,11 +171,23 @@ def _sum(column: str, types: Mapping[str, str], full: bool) -> list[str]:
     return _beside(total, widest, column)
 
 
-def _average(column: str, types: Mapping[str, str]) -> str:
-    """The average of a group, from the sums and counts of its rows."""
-    kind = exact.Kind.of(types[column + SUM])
-    total = exact.exact_sum(_in_full(column + SUM, types), kind)
-    return in_duckdb(total, f"sum({quoted(column + COUNT)})", kind)
+def _composed(column: str, types: Mapping[str, str]) -> str:
+    """A measure of several parts for a group: the parts of its rows are added up first."""
+    one = _parts(types)[column]
+    totals = [_total(part, types) for part in one.parts]
+    return one.sql("duckdb", *totals)
+
+
+def _total(part: str, types: Mapping[str, str]) -> str:
+    kind = exact.Kind.of(types[part])
+    total = exact.exact_sum(_in_full(part, types), kind)
+    return f"try_cast({total} as hugeint)" if kind.whole else total
+
+
+def _parts(types: Mapping[str, str]) -> dict[str, Measure]:
+    """The measures of several parts among the columns."""
+    numbers = {n: exact.Kind.of(t) for n, t in types.items() if t.startswith(NUMBERS)}
+    return {one.name: one for one in composed_in(numbers)}
 
 
 def _most(column: str, types: Mapping[str, str], full: bool) -> list[str]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, ParseException
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tapeline.books.position import ROW_POSITION
 from tapeline.books.schemas import POSITION
 from tapeline.declare import Step, Summary, Table
+from tapeline.declare.select import PREFIX, Select
 from tapeline.errors import DeclarationError
 from tapeline.flow.steps import LEFT_OUT, Compile, Compute, Steps, SummaryStep, TableStep
 from tapeline.formats.decoding import translator
@@ -25,6 +27,7 @@ from tapeline.plan.graph import makes_key
 from tapeline.settings import Settings
 from tapeline.spark.decode import decode, leaf_of
 from tapeline.spark.expectations import mark_broken
+from tapeline.spark.internals import without_with
 from tapeline.spark.plan_rules import PlanShape, columns_read, inspect_plan
 from tapeline.spark.prepared import Prepared, PreparedLater
 from tapeline.spark.shares import split_aggregation
@@ -214,7 +217,7 @@ def _call(step: Step, stream: DataFrame, snapshots: Mapping[str, DataFrame]) -> 
         raise DeclarationError(
             f"{step.where}: {step.name}() returns {type(result).__name__}. Return a DataFrame."
         )
-    return result
+    return without_with(result)
 
 
 def _located(step: Step, make: Callable[[], Made]) -> Made:
@@ -224,9 +227,18 @@ def _located(step: Step, make: Callable[[], Made]) -> Made:
     except DeclarationError:
         raise
     except (AnalysisException, ParseException) as error:
-        text = str(error).split("\nJVM stacktrace")[0].split(";\n'")[0].strip()
-        raise DeclarationError(f"{step.where}: {step.name}(): {text}") from None
+        raise DeclarationError(f"{step.where}: {step.name}(): {_sentence(step, error)}") from None
     except Exception as error:  # a user's function may fail in any way
         raise DeclarationError(
             f"{step.where}: {step.name}(): {type(error).__name__}: {error}"
         ) from error
+
+
+def _sentence(step: Step, error: PySparkException) -> str:
+    """What Spark says, without its plan. Of a SELECT also without the text that Spark was given."""
+    text = str(error).split("\nJVM stacktrace")[0].split(";\n'")[0].strip()
+    if not isinstance(step.function, Select):
+        return text
+    text = text.split("\n\n== SQL")[0].replace(", `_position`", "").replace("`_position`, ", "")
+    text = re.sub(r"[;,]? \(?line (\d+),? pos \d+\)?", r" (line \1 of the SQL)", text)
+    return " ".join(text.replace(PREFIX, "").split())

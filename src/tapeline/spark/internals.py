@@ -73,6 +73,10 @@ class Expression(Protocol):
     def isDistinct(self) -> bool: ...  # noqa: N802
     def filter(self) -> Any: ...
     def getTagValue(self, tag: Any, /) -> Any: ...  # noqa: N802
+    def ordinal(self) -> Any: ...
+    def pivotColumn(self) -> Expression: ...  # noqa: N802
+    def pivotColumnValues(self) -> ScalaSeq[Any]: ...  # noqa: N802
+    def valueColumn(self) -> Expression: ...  # noqa: N802
 
 
 class JoinType(Protocol):
@@ -149,6 +153,35 @@ def _alias(jvm: Any, name: str, expression: Expression) -> Any:
     return jvm.org.apache.spark.sql.catalyst.expressions.Alias(
         expression, name, named.newExprId(), empty, jvm.scala.Option.empty(), empty
     )
+
+
+def without_with(frame: DataFrame) -> DataFrame:
+    """The same rows, with what WITH names put where it is read."""
+    plan = analysed_plan(frame)
+    if plan.nodeName() != "WithCTE":
+        return frame
+    session = frame.sparkSession
+    jvm = _jvm(session)
+    inlined = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False).apply(plan)
+    rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, inlined)
+    return DataFrame(rows, session)
+
+
+def item_of(expression: Expression) -> int:
+    """Which item of an array is taken."""
+    return int(expression.ordinal().value())
+
+
+def has_value(session: SparkSession, column: Expression, value: Any) -> Expression:
+    """Whether a column has one of the values that a pivot lists, null being one of them."""
+    catalyst = _jvm(session).org.apache.spark.sql.catalyst.expressions
+    if isinstance(value, int | float) and column.dataType().typeName() not in ("date", "timestamp"):
+        cast_to = getattr(catalyst, "Cast$")
+        literal = getattr(getattr(catalyst, "Literal$"), "MODULE$").apply(value)
+        wanted = getattr(cast_to, "MODULE$").apply(literal, column.dataType(), False)
+    else:
+        wanted = catalyst.Literal.create(value, column.dataType())
+    return cast(Expression, catalyst.EqualNullSafe(column, wanted))
 
 
 def written_cast(session: SparkSession) -> Any:

@@ -31,6 +31,9 @@ REFUSED_EXPRESSIONS = {
     "InputFileName": "the name of the file that Spark reads",
     "WindowExpression": "a window over other rows; use it in a view",
     "ScalarSubquery": "a query inside a query; join to a reference instead",
+    "InSubquery": "a query inside a query; join to a reference instead",
+    "ListQuery": "a query inside a query; join to a reference instead",
+    "Exists": "a query inside a query; join to a reference instead",
 }
 
 
@@ -57,6 +60,7 @@ def inspect_plan(
     names = [node.nodeName() for node in nodes]
     allowed = NODES | ({"Aggregate"} if isinstance(step, Summary) else set())
     for node, name in zip(nodes, names, strict=True):
+        _check_expressions(node, step)
         if name not in allowed:
             raise DeclarationError(
                 f"{step.where}: {step.name}() uses {name}, but a "
@@ -66,7 +70,6 @@ def inspect_plan(
             )
         if name == "Join":
             _check_join(node, step)
-        _check_expressions(node, step)
         if isinstance(step, Summary):
             _refuse_sessions(node, step)
     inner = [node for node in nodes if node.nodeName() == "Join" and _is_inner(node)]
@@ -103,6 +106,9 @@ def _collect(
     indent = " " * depth
     if node.equals(own):
         lines.append(f"{indent}the input")
+        return
+    if node.nodeName() == "View":  # the name under which a SELECT reads a table
+        _collect(node.children().apply(0), own, found, lines, depth)
         return
     found.append(node)
     lines.append(f"{indent}{node.simpleString(ALL_FIELDS)}")

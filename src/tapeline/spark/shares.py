@@ -14,11 +14,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from tapeline.books.averages import COUNT, SUM
+from tapeline.books.measures import COUNT, RESERVED, SUM
 from tapeline.declare import Summary
 from tapeline.declare.windows import PARTS, parts_of
 from tapeline.errors import DeclarationError, did_you_mean
-from tapeline.spark.internals import Expression, PlanNode, analysed_plan, each, selected
+from tapeline.spark.internals import Expression, PlanNode, analysed_plan, each, item_of, selected
+from tapeline.spark.pivots import Share, pivot_of, unaliased
 
 ADVICE = (
     "A measure is a plain F.sum, F.avg or F.count of decimals or integers, with no expression "
@@ -32,23 +33,27 @@ class Outcome(NamedTuple):
 
     name: str
     field: str | None = None
+    item: int | None = None  # of the values that a pivot makes
 
 
 def split_aggregation(result: DataFrame, summary: Summary) -> tuple[DataFrame, list[str]]:
     """One row per record and key, with its share of every measure, and the measures' names."""
-    plan = analysed_plan(result)
-    renames, aggregate = _aggregation(plan, summary)
+    renames, aggregate = _aggregation(analysed_plan(result), summary)
+    pivot = pivot_of(result, aggregate)
     columns: list[tuple[str, Expression]] = []
     finish: dict[str, Column] = {}
     measures: list[str] = []
     for expression in each(aggregate.aggregateExpressions()):
-        inner = expression.child() if expression.nodeName() == "Alias" else expression
         for outcome in _outcomes(renames, expression, summary):
-            if inner.getClass().getSimpleName() == "AggregateExpression":
-                parts, made = _measure(outcome.name, inner, result, summary)
+            if outcome.name == "_position":
+                continue  # a pivot in SQL groups by every column that it does not name
+            inner = unaliased(expression)
+            share = pivot.share(inner, outcome.item) if pivot else Share(inner)
+            if share.expression.getClass().getSimpleName() == "AggregateExpression":
+                parts, made = _measure(outcome.name, share, result, summary)
                 measures += made
             else:
-                parts, made = _key_part(outcome, inner, result, summary)
+                parts, made = _key_part(outcome, share.expression, result, summary)
             columns += parts
             for one in made.keys() & finish.keys():
                 raise DeclarationError(
@@ -56,7 +61,7 @@ def split_aggregation(result: DataFrame, summary: Summary) -> tuple[DataFrame, l
                 )
             finish |= made
     _check_key(summary, [name for name in finish if name not in measures])
-    child = aggregate.child()
+    child = pivot.child if pivot else aggregate.child()
     rows = selected(result, child, columns, _position(child, summary))
     order = [*summary.key, *measures]
     return rows.select(*[finish[name].alias(name) for name in order], "_position"), measures
@@ -99,9 +104,11 @@ def _outcomes(renames: list[PlanNode], expression: Expression, summary: Summary)
         kept = []
         for item in each(project.projectList()):
             inner = item.child() if item.nodeName() == "Alias" else item
-            field = None
+            field, at = None, None
             if inner.getClass().getSimpleName() == "GetStructField":
                 field, inner = str(inner.extractFieldName()), inner.child()
+            elif inner.getClass().getSimpleName() == "GetArrayItem":
+                at, inner = item_of(inner), inner.child()
             if inner.getClass().getSimpleName() != "AttributeReference":
                 raise DeclarationError(
                     f"{summary.where}: {summary.name}() computes {item.sql()} after its "
@@ -109,61 +116,66 @@ def _outcomes(renames: list[PlanNode], expression: Expression, summary: Summary)
                 )
             for identity, outcome in found:
                 if inner.exprId().equals(identity):
-                    renamed = Outcome(str(item.name()), field or outcome.field)
+                    place = outcome.item if at is None else at
+                    renamed = Outcome(str(item.name()), field or outcome.field, place)
                     kept.append((item.exprId(), renamed))
         found = kept
     return [outcome for _, outcome in found]
 
 
 def _measure(
-    name: str, aggregate: Expression, result: DataFrame, summary: Summary
+    name: str, share: Share, result: DataFrame, summary: Summary
 ) -> tuple[list[tuple[str, Expression]], dict[str, Column]]:
     """What a record adds to a measure: the expressions to evaluate, and the columns to store."""
+    aggregate = share.expression
     function = aggregate.aggregateFunction()
     kind = function.getClass().getSimpleName()
     kind_of = result.schema[name].dataType
-    if kind not in MEASURES or aggregate.isDistinct() or aggregate.filter().isDefined():
+    if kind not in MEASURES or aggregate.isDistinct():
         raise DeclarationError(
             f"{summary.where}: {summary.name}(): '{name}' is {aggregate.sql()} of type "
             f"{kind_of.simpleString()}, which is not additive. {ADVICE}"
         )
-    if name.endswith((SUM, COUNT)):
+    if name.endswith(RESERVED):
+        endings = " or ".join(f"'{ending}'" for ending in RESERVED)
         raise DeclarationError(
-            f"{summary.where}: {summary.name}(): '{name}' ends in '{SUM}' or '{COUNT}', as the "
-            "parts of an average do. Rename it."
+            f"{summary.where}: {summary.name}(): '{name}' ends in {endings}, as the parts of an "
+            "average do. Rename it."
         )
     if kind != "Count" and function.child().dataType().typeName() in ("double", "float"):
         raise DeclarationError(_uncast(name, aggregate, summary))
-    if kind == "Average":
-        return _average(name, function, result)
+    parts = [(f"{name}__{i}", child) for i, child in enumerate(each(function.children()))]
+    given = [(f"{name}__if_{i}", one) for i, one in enumerate(share.conditions)]
+    counts = F.lit(True)
+    for part, _ in given:
+        counts = counts & F.coalesce(F.col(f"`{part}`"), F.lit(False))
+    return parts + given, _stored(name, kind, function, counts, kind_of)
+
+
+def _stored(
+    name: str, kind: str, function: Expression, counts: Column, total: DataType | str
+) -> dict[str, Column]:
+    """The columns of a measure; a record that does not count adds nothing to them."""
     if kind == "Sum":
-        return [(name, function.child())], {name: _zero_if_null(name, kind_of)}
-    children = each(function.children())
-    parts = [(f"{name}__{i}", child) for i, child in enumerate(children)]
-    present = F.lit(True)
-    for part, _ in parts:
-        present = present & F.col(f"`{part}`").isNotNull()
-    return parts, {name: F.when(present, 1).otherwise(0).cast("bigint")}
-
-
-def _zero_if_null(name: str, kind: DataType | str) -> Column:
-    # Both sides of one type: beside an integer Spark would cut the decimals of a long one.
-    return F.coalesce(F.col(f"`{name}`").cast(kind), F.lit(0).cast(kind))
-
-
-def _average(
-    name: str, function: Expression, result: DataFrame
-) -> tuple[list[tuple[str, Expression]], dict[str, Column]]:
-    """An average is kept as a sum and a count, which add up; readers divide."""
-    kind = str(function.child().dataType().simpleString())
-    found = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
+        return {name: _zero_if_null(name, counts, total)}
+    present = counts
+    for part in range(function.children().size()):
+        present = present & F.col(f"`{name}__{part}`").isNotNull()
+    count = F.when(present, 1).otherwise(0).cast("bigint")
+    if kind == "Count":
+        return {name: count}
+    # An average is kept as a sum and a count, which add up; readers divide.
+    exact = str(function.child().dataType().simpleString())
+    found = re.fullmatch(r"decimal\((\d+),(\d+)\)", exact)
     # The type that Spark has for a sum of these.
     total = f"decimal({min(38, int(found[1]) + 10)},{found[2]})" if found else "bigint"
-    column = F.col(f"`{name}`")
-    return [(name, function.child())], {
-        f"{name}{SUM}": _zero_if_null(name, total),
-        f"{name}{COUNT}": F.when(column.isNotNull(), 1).otherwise(0).cast("bigint"),
-    }
+    return {f"{name}{SUM}": _zero_if_null(name, counts, total), f"{name}{COUNT}": count}
+
+
+def _zero_if_null(name: str, counts: Column, kind: DataType | str) -> Column:
+    # Both sides of one type: beside an integer Spark would cut the decimals of a long one.
+    value = F.when(counts, F.col(f"`{name}__0`").cast(kind))
+    return F.coalesce(value, F.lit(0).cast(kind))
 
 
 def _uncast(name: str, aggregate: Expression, summary: Summary) -> str:

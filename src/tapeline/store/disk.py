@@ -57,16 +57,6 @@ def move(source: Path, target: Path) -> None:
         os.unlink(source)
 
 
-def write_whole(path: Path, text: str, work: Path) -> None:
-    """Replace a small file: readers see the old text or the new one, never a part."""
-    hidden = work / f"{path.name}.new"
-    with hidden.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(hidden, path)
-
-
 def sweep(path: Path) -> None:
     """Remove a file, or a folder with all that is in it."""
     if path.is_dir() and not path.is_symlink():

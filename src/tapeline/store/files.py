@@ -73,12 +73,15 @@ def share(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path, shared: bool = False, lasting: bool = True) -> Iterator[Path]:
-    """A name beside a file. What is written to it takes the file's place, whole or not at all.
+def replacing(
+    path: Path, shared: bool = False, lasting: bool = True, work: Path | None = None
+) -> Iterator[Path]:
+    """A new name. What is written to it takes a file's place, whole or not at all.
 
-    `lasting`: it survives a power cut; `shared` as of `share`.
+    `lasting`: it survives a power cut; `shared` as of `share`; `work` is a folder of the same file
+    system for the new name, which is beside the file by default.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = (work or path.parent) / f".{path.name}.{os.getpid()}"
     try:
         yield partial
         if lasting:
@@ -93,9 +96,15 @@ def replacing(path: Path, shared: bool = False, lasting: bool = True) -> Iterato
         sync(path.parent)
 
 
-def replace_file(path: Path, content: bytes, shared: bool = False, lasting: bool = True) -> None:
+def replace_file(
+    path: Path,
+    content: bytes,
+    shared: bool = False,
+    lasting: bool = True,
+    work: Path | None = None,
+) -> None:
     """Put a small file in its place, as `replacing` does."""
-    with replacing(path, shared, lasting) as partial:
+    with replacing(path, shared, lasting, work) as partial:
         partial.write_bytes(content)
 
 
@@ -187,3 +196,15 @@ def each_file(folder: Path, see: Callable[[Path, int], None]) -> None:
             if (facts.st_dev, facts.st_ino) not in seen:
                 seen.add((facts.st_dev, facts.st_ino))
                 see(path, facts.st_size)
+
+
+def bytes_below(folder: Path, enough: int) -> int:
+    """The sizes of the files below a folder, added up until there is enough."""
+    found = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                found += Path(place, name).lstat().st_size
+            if found > enough:
+                return found
+    return found

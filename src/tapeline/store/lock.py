@@ -2,7 +2,8 @@
 
 On a local disk the tables have no mutual exclusion of their own. The kernel frees the lock of a
 process that dies and keeps that of one that is only stopped, so no clock is involved. The JVM
-outlives a killed Python for a moment, so it holds a lock of its own.
+outlives a killed Python for a moment, so it holds a lock of its own. Libraries for file locks do
+not say who holds one; this file names the process and the machine.
 """
 
 from __future__ import annotations

@@ -24,6 +24,11 @@ class Recovery:
             self._recover()
             self.sound = True
 
+    def again(self) -> None:
+        """Recover now, whatever was before."""
+        self.sound = False
+        self.ensure()
+
     @contextmanager
     def step(self) -> Iterator[None]:
         """One step. Until it ends without an error, nothing in memory is trusted."""

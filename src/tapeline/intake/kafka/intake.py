@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from tapeline.books.pieces import DeliveryPart, PiecePart
 from tapeline.books.tape import Tape
 from tapeline.connect.kafka import Kafka, client_options, quiet
+from tapeline.connect.kafka_cluster import ASK_SECONDS, Cluster, Partition, label
+from tapeline.connect.kafka_errors import in_words
 from tapeline.formats.limits import IntakeLimits
-from tapeline.intake.kafka.client_errors import in_words
-from tapeline.intake.kafka.cluster import ASK_SECONDS, Cluster, Partition, label
 from tapeline.intake.kafka.group_offsets import GroupOffsets
 from tapeline.intake.kafka.lag import Lag, PartitionLag
 from tapeline.intake.kafka.losses import Loss, TopicOwner, find_loss, gone_loss
@@ -30,6 +30,7 @@ from tapeline.intake.kafka.start_offsets import beginnings
 from tapeline.intake.kafka.stop_offsets import StopOffsets
 from tapeline.intake.source_intake import SourceIntake
 from tapeline.settings import KafkaSettings
+from tapeline.store.recovery import Recovery
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -69,7 +70,7 @@ class TopicIntake(SourceIntake):
         self._turn = threading.Lock()
         self._consumer: Consumer | None = None
         self._cluster = Cluster(settings, kafka)
-        self._sound = False  # what is in memory agrees with what is on disk
+        self._recovery = Recovery(self._resume)
         self._ends: dict[Partition, int] = {}  # where partitions ended at the last look
         self._identities: dict[Partition, str] = {}
         self._going: set[Partition] = set()  # those that are fetched
@@ -93,36 +94,36 @@ class TopicIntake(SourceIntake):
             self._delivery = self._tape.last_delivery
             for part in self._tape.deliveries():
                 self._note(part, booked)
-            self._resume()
+            self._recovery.again()
             self.reached.pass_gaps()
 
     def take(self) -> int:
         """Fetch what there is; the number of pieces that came on the tape."""
-        from confluent_kafka import KafkaException
-
         with self._turn:
             before = self._tape.last_piece
-            if not self._sound:
-                self._resume()
-            self._sound = False
-            try:
-                self._look()
-                good, ends = self._fetch()
-            except KafkaException as error:
-                raise in_words(error) from None
-            self.has_read = self.has_read or bool(good or ends)
-            if good:
-                self._append(good)
-            # What lies between the last message and the end are marks of transactions.
-            for name, end in ends.items():
-                stood = self.reached.next[name]
-                self.reached.next[name] = max(stood, self._ending.bound(name, end))
-            self._stop_at_ends()
-            self._group.tell(self._reading, self.reached.next)
-            self._measure()
-            self.rounds += 1
-            self._sound = True
+            with self._recovery.step():
+                self._take()
             return self._tape.last_piece - before
+
+    def _take(self) -> None:
+        from confluent_kafka import KafkaException
+
+        try:
+            self._look()
+            good, ends = self._fetch()
+        except KafkaException as error:
+            raise in_words(error) from None
+        self.has_read = self.has_read or bool(good or ends)
+        if good:
+            self._append(good)
+        # What lies between the last message and the end are marks of transactions.
+        for name, end in ends.items():
+            stood = self.reached.next[name]
+            self.reached.next[name] = max(stood, self._ending.bound(name, end))
+        self._stop_at_ends()
+        self._group.tell(self._reading, self.reached.next)
+        self._measure()
+        self.rounds += 1
 
     def waiting(self) -> tuple[int, int]:
         """Messages that can be taken and are not on the tape; an upper bound."""
@@ -274,7 +275,6 @@ class TopicIntake(SourceIntake):
         self._tape.discard()
         for batch in self._tape.recover():
             self._note_all(batch.deliveries)
-        self._sound = True
 
     def _append(self, messages: list[Message]) -> None:
         for some in by_size(messages, self._limits):

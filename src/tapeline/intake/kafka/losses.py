@@ -7,8 +7,8 @@ from datetime import datetime
 
 from tapeline.books.gaps import Gap, accept_gap, gaps_of
 from tapeline.books.operator import OperatorTape
+from tapeline.connect.kafka_cluster import OffsetRange, Partition, label
 from tapeline.errors import OperationError
-from tapeline.intake.kafka.cluster import OffsetRange, Partition, label
 from tapeline.intake.kafka.next_offsets import NextOffsets
 
 

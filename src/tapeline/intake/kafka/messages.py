@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from tapeline.books.pieces import DeliveryPart, PiecePart
 from tapeline.books.schemas import MESSAGE, MOMENT
+from tapeline.connect.kafka_cluster import Partition, label
 from tapeline.errors import TapelineBug
 from tapeline.formats.limits import IntakeLimits, too_long
 from tapeline.formats.lines import Lines
-from tapeline.intake.kafka.cluster import Partition, label
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tapeline.connect.kafka import Offsets, moment_of
-from tapeline.intake.kafka.cluster import Cluster, OffsetRange, Partition, label
+from tapeline.connect.kafka_cluster import Cluster, OffsetRange, Partition, label
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message

@@ -11,9 +11,10 @@ from typing import Any
 
 from tapeline.books import Books
 from tapeline.connect import Kafka
+from tapeline.connect.kafka_cluster import find_partitions
+from tapeline.declare.sink import Sink
 from tapeline.declare.source import Source
 from tapeline.errors import TapelineError
-from tapeline.intake.kafka.cluster import find_partitions
 from tapeline.operate.doctor.finding import Finding
 from tapeline.settings import Settings
 from tapeline.words import counted
@@ -29,8 +30,7 @@ def places(books: Books, settings: Settings) -> Iterator[Finding]:
                       "Give this user write access, or choose another root.")  # fmt: skip
     yield from _privacy(home)
     for name, sink in books.plan.pipeline.sinks.items():
-        if isinstance(sink.connector, Kafka):
-            yield _topics(f"topic of sink {name}", sink.connector, settings)
+        yield from _sink(f"sink {name}", sink, settings)
     for name, source in books.plan.pipeline.sources.items():
         yield source.connector.taken_by(_Sources(f"source {name}", settings))
 
@@ -77,6 +77,17 @@ def _privacy(home: Path) -> Iterator[Finding]:
                       f"Unless you want that, run: chmod 700 {quote(str(home))}")  # fmt: skip
     else:
         yield Finding("privacy", "ok", "only this user can read the books")
+
+
+def _sink(what: str, sink: Sink, settings: Settings) -> Iterator[Finding]:
+    """What a destination says of itself, if it does."""
+    try:
+        said = sink.check(settings)
+    except TapelineError as error:
+        yield Finding(what, "error", str(error), "See the message.")
+        return
+    if said:
+        yield Finding(what, "ok", said)
 
 
 def _topics(what: str, kafka: Kafka, settings: Settings) -> Finding:

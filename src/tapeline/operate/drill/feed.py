@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from typing import Any
 
-from tapeline.connect import Files
+from tapeline.declare.source import Source
 from tapeline.errors import OperationError
 from tapeline.operate.drill.options import DrillOptions
 from tapeline.plan import Plan
@@ -60,13 +61,27 @@ def drop_folder(plan: Plan, project: Path) -> Path:
             "source."
         )
     (source,) = plan.pipeline.sources.values()
-    if not isinstance(source.connector, Files):
+    drop: Path = project / source.connector.taken_by(_DropFolder())
+    drop.mkdir(parents=True, exist_ok=True)
+    return drop
+
+
+class _DropFolder:
+    """The folder that a source is taken from: an `Intakes` that takes nothing."""
+
+    def from_folder(self, files: Any) -> str:
+        return str(files.path)
+
+    def from_topics(self, _: Any) -> str:
         raise OperationError(
             "a drill works with files; this pipeline reads topics. Use a pipeline that reads files."
         )
-    drop: Path = project / source.connector.path
-    drop.mkdir(parents=True, exist_ok=True)
-    return drop
+
+    def from_own(self, source: Source) -> str:
+        raise OperationError(
+            f"a drill works with files; this pipeline reads {source.path}. Use a pipeline that "
+            "reads files."
+        )
 
 
 def deliver(drop: Path, name: str, content: bytes) -> None:

@@ -8,8 +8,8 @@ import pyarrow as pa
 from fastapi import Query, Response
 
 from tapeline.books import Books
-from tapeline.books.averages import is_average
 from tapeline.books.commits import read_commits
+from tapeline.books.measures import adds_up
 from tapeline.books.search import find_records
 from tapeline.declare import Summary, Table
 from tapeline.serve.api.context import (
@@ -117,7 +117,7 @@ def _rows(books: Books, question: ReadRequest, form: ResponseFormat) -> Any:
 
 def _columns(rows: pa.Table) -> list[dict[str, Any]]:
     return [
-        {"name": field.name, "type": str(field.type), "average": is_average(field)}
+        {"name": field.name, "type": str(field.type), "average": not adds_up(field)}
         for field in rows.schema
     ]
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tapeline.connect.kafka import Kafka, client_options, quiet
+from tapeline.connect.kafka_errors import ClientErrors, forbidden, in_words
 from tapeline.errors import RefusedError
-from tapeline.intake.kafka.client_errors import ClientErrors, forbidden, in_words
 from tapeline.settings import KafkaSettings
 
 if TYPE_CHECKING:
