@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -56,5 +55,8 @@ def test_what_is_left_on_the_tape_counts(settings: Settings) -> None:
 
 
 def test_of_other_sources_nobody_knows(settings: Settings) -> None:
-    queue = Own(Mock(spec=Source), format="json", schema="id string")
+    class Queue(Source):
+        path = "a queue"
+
+    queue = Own(Queue(), format="json", schema="id string")
     assert not is_short(plan_of(queue=queue, **FROM_FILES), settings)

@@ -65,4 +65,4 @@ def test_it_equals_the_ordinary_way(spark: Any, count: int) -> None:
 
 def test_a_plan_with_a_shuffle_is_refused(spark: Any) -> None:
     with pytest.raises(TapelineBug, match="needs a shuffle"):
-        Prepared(spark, LEAF, lambda frame: frame.groupBy("name").count())
+        Prepared(spark, LEAF, lambda frame: frame.groupBy("name").count()).plan()

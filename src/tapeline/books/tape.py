@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tapeline.books.batch_limits import BatchLimits
 from tapeline.books.layout import Layout
 from tapeline.books.pieces import (
     PIECE_SCHEMA,
@@ -78,14 +78,6 @@ class TapeBatch:
     @property
     def last_delivery(self) -> int:
         return max((part.delivery for part in self.deliveries), default=0)
-
-
-@dataclass(frozen=True)
-class BatchLimits:
-    """How much one batch of the tape may hold. The flow never splits it."""
-
-    bytes: int = sys.maxsize
-    records: int = sys.maxsize
 
 
 WHOLE = BatchLimits()
