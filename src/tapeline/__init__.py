@@ -6,7 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tapeline.connect import Console, Files, Foreach, HttpPull, Kafka, Memory, Own, PostgresPull
+    from tapeline.connect import (
+        Console,
+        DeltaReference,
+        Files,
+        Foreach,
+        HttpPull,
+        HttpReference,
+        Kafka,
+        Memory,
+        Own,
+        PostgresPull,
+        PostgresReference,
+        Query,
+    )
     from tapeline.declare import (
         Alerts,
         Changes,
@@ -42,6 +55,7 @@ __all__ = [
     "Console",
     "Csv",
     "DeclarationError",
+    "DeltaReference",
     "Destination",
     "Each",
     "FencedError",
@@ -49,6 +63,7 @@ __all__ = [
     "Foreach",
     "Format",
     "HttpPull",
+    "HttpReference",
     "Json",
     "Kafka",
     "Memory",
@@ -57,6 +72,8 @@ __all__ = [
     "Pipeline",
     "Polled",
     "PostgresPull",
+    "PostgresReference",
+    "Query",
     "RecordFile",
     "Records",
     "Rows",

@@ -15,6 +15,7 @@ EXTRAS = {
     "kafka": ("confluent_kafka",),
     "postgres": ("psycopg",),
     "serve": ("fastapi", "uvicorn", "multipart", "plotly", "prometheus_client"),
+    "state": ("google.protobuf",),
     "trades": ("exchange_calendars", "httpx"),
 }
 

@@ -13,6 +13,11 @@ POINTS = (
 # of `tapeline pull`, a process of its own
 PULL_POINTS = ("pull_fetched", "pull_written", "pull_decided", "pull_delivered")
 
+# of a build, when code is changed
+BUILD_POINTS = ("build_begun", "build_staged", "build_decided", "build_finished", "switch_decided")
+# of the intake of a Structured Streaming query
+QUERY_POINTS = ("query_batch",)
+
 # of a sink's deliverer
 SINK_POINTS = ("sink_sent", "sink_committed")
 

@@ -54,6 +54,7 @@ class IntakeSettings:
     file_rows: int = 100_000_000
     expansion_ratio: int = 200
     decoded_bytes: int = 64 * 1024 * 1024
+    lost_checkpoint: Literal["stop", "start_over"] = "stop"
 
 
 @dataclass(frozen=True)

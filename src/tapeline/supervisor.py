@@ -16,6 +16,8 @@ from typing import Any
 from tapeline.errors import OperationError, TapelineError, in_words
 from tapeline.settings import SuperviseSettings
 
+MOST_DOUBLINGS = 30
+
 
 @dataclass
 class Incident:
@@ -36,6 +38,12 @@ class Incident:
             "error": str(self.error),
             "given_up": self.given_up,
         }
+
+
+def back_off(attempts: int, most_seconds: float) -> float:
+    """How long to wait after so many failed attempts: twice as long each time, up to a limit."""
+    doublings = min(attempts - 1, MOST_DOUBLINGS)  # a float overflows after a thousand
+    return min(most_seconds, 2.0**doublings)
 
 
 class Supervisor:
@@ -82,7 +90,7 @@ class Supervisor:
             incident.attempts += 1
             incident.error = said
             self.retries += 1
-        wait = min(self._settings.max_wait_seconds, 2.0 ** (incident.attempts - 1))
+        wait = back_off(incident.attempts, self._settings.max_wait_seconds)
         incident.retry_at = self._monotonic() + wait
         limit = None if forever else self._settings.attempts
         if limit is not None and incident.attempts >= limit and not incident.given_up:

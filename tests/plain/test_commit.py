@@ -45,7 +45,7 @@ def test_rows_of_old_books_are_written_as_they_were(name: str, tmp_path: Path) -
 def test_what_a_newer_version_says_is_kept() -> None:
     body = {
         "acted": 7,
-        "generations": {"trades": 2},
+        "buckets": {"trades": 2},
         "tables": {"trades": {"rows": 1, "verdicts": {"kept": 1}, "skipped": [1, None]}},
         "tapes": {"raw": {"first": 1, "last": 2, "sealed": {"by": "x"}}},
         "files": [

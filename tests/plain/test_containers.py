@@ -28,12 +28,12 @@ from tests.support.intake_desk import Desk
 Found = list[tuple[str | None, int, bytes | None, bytes]]
 
 
-def read(content: bytes, said: Any = "text", **limits: int) -> Found:
+def read(content: bytes, said: Any = "text", members: str = "*", **limits: int) -> Found:
     """Member, line, header and bytes of every record."""
     handle = os.memfd_create("content")
     try:
         os.write(handle, content)
-        rules = FileRules(said, schemas=Path(f"/proc/self/fd/{handle}"))
+        rules = FileRules(said, schemas=Path(f"/proc/self/fd/{handle}"), members=members)
         reading = DeliveryReader(handle, len(content), rules, IntakeLimits(**limits))
         found = [
             (reading.member, number, reading.header, record)
@@ -116,6 +116,21 @@ ROWS: Found = [
 )
 def test_every_file_in_an_archive_is_read_under_its_own_header(content: bytes) -> None:
     assert read(content, "csv") == ROWS
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_members_are_chosen_by_their_names(pack: Any) -> None:
+    content = pack({"read.me": b"hello\n", "a/b.csv": b"id\n1\n", "c.csv": b"id\n2\n"})
+
+    def chosen(members: str) -> list[tuple[str | None, bytes]]:
+        return [(member, record) for member, _, _, record in read(content, "csv", members)]
+
+    assert chosen("*.csv") == [("a/b.csv", b"1"), ("c.csv", b"2")]
+    assert chosen("b*") == chosen("a/*") == [("a/b.csv", b"1")]
+    with pytest.raises(UnreadableFileError, match=r"none of its members is named '\*\.txt'"):
+        chosen("*.txt")
+    # A file that is no archive has no members to choose from.
+    assert [record for *_, record in read(b"id\n1\n", "csv", "*.txt")] == [b"1"]
 
 
 def test_long_names_and_other_languages_are_names() -> None:

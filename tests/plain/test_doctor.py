@@ -10,6 +10,7 @@ import pytest
 
 from tapeline.books import Commits, TableWriter
 from tapeline.books.commit import Commit, TapePosition
+from tapeline.books.layout import Layout
 from tapeline.operate.doctor import Finding, examine
 from tapeline.operate.doctor.places import _Sources
 from tapeline.settings import Settings
@@ -103,9 +104,9 @@ def test_a_clock_that_went_back_and_an_open_batch_are_told(settings: Settings) -
     assert found["tape raw_trades"].state == "error"  # the flow is ahead of its tape
 
 
-def test_a_source_of_one_s_own_is_not_taken_for_a_folder() -> None:
+def test_a_source_of_one_s_own_is_not_taken_for_a_folder(tmp_path: Path) -> None:
     class Queue:
         path = "queue orders"
 
-    found = _Sources("source raw", Settings()).from_own(Queue())
+    found = _Sources("raw", Settings(), Layout(tmp_path)).from_own(Queue())
     assert (found.state, found.words.split(":")[0]) == ("ok", "queue orders")

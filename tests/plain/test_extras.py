@@ -104,7 +104,10 @@ def test_the_extras_of_the_package_are_those_that_are_named() -> None:
     }
     owners = packages_distributions()
     expected = {
-        extra: {owners.get(module, [module])[0].lower().replace("_", "-") for module in modules}
+        extra: {
+            owners.get(module.partition(".")[0], [module])[0].lower().replace("_", "-")
+            for module in modules
+        }
         for extra, modules in EXTRAS.items()
     }
     assert named == expected

@@ -141,6 +141,20 @@ LISTED = b'{"error": [], "result": {"last": 1, "XBT": [[1.50, "b"],\n [2.50,\n "
         (zipped({"a/b.csv": b"id,n\n1,2\n", "c.csv": b"other\n1\n"}), '"csv"', ["id", "n"]),
         (zstd(tarred({"a.json": b'[{"id": 1}]'})), "Json(document=True)", ["id"]),
         (lzma.compress(b'{"id": 1}\n{"id": 2}\n'), '"json"', ["id"]),
+        (
+            "id;name\n1;5 €\n".encode("cp1252"),
+            'Csv(separator=";", encoding="cp1252")',
+            ["id", "name"],
+        ),
+        (
+            "id\tname\r\n1\tä\r\n".encode("utf-16"),
+            'Csv(separator="\\t", encoding="utf-16")',
+            ["id", "name"],
+        ),
+        ("id,name\r1,é\r".encode("mac_roman"), 'Csv(encoding="mac-roman")', ["id", "name"]),
+        (b"id,name\n1,\x81\xe4\n", 'Csv(encoding="iso8859-1")', ["id", "name"]),
+        ('{"id": "ä"}\n'.encode("cp1252"), 'Json(encoding="cp1252")', ["id"]),
+        ('[{"id": "ä"}]'.encode("cp1252"), 'Json(document=True, encoding="cp1252")', ["id"]),
     ],
 )
 def test_a_sample_as_people_have_it_proposes_its_format(
@@ -157,3 +171,26 @@ def test_a_sample_as_people_have_it_proposes_its_format(
     with path.open("rb") as file:
         reading = DeliveryReader(file.fileno(), path.stat().st_size, rules, IntakeLimits())
         assert [record for some in reading for record in some.records()] == list(found.records)
+
+
+def test_a_date_in_the_name_of_a_file_is_kept_if_the_records_have_none(tmp_path: Path) -> None:
+    archive = zipped({"20131007_gc_trade.csv": b"14400000,1310.5,2\n14400250,1310.6,1\n"})
+    (tmp_path / "gc.zip").write_bytes(archive)
+    (tmp_path / "sales_2026-03-02.csv").write_bytes(b"id,at\n1,2026-03-02T08:00:00Z\n")
+    assert not look(tmp_path / "sales_2026-03-02.csv").meta  # the records say it themselves
+    found = look(tmp_path / "gc.zip")
+    assert found.meta
+    write_project(tmp_path / "gold", "gold", found)
+    source = plan_of("pipeline.py", load_settings(tmp_path / "gold")).pipeline.sources
+    assert source["raw_records"].connector.meta
+    (path,) = (tmp_path / "gold" / "landing").iterdir()
+    assert path.name == "20131007_gc_trade.csv"
+    test = (tmp_path / "gold" / "test_pipeline.py").read_text()
+    assert '"sample" / "20131007_gc_trade.csv"' in test
+
+
+def test_the_test_of_a_project_reads_its_sample_as_utf_8(tmp_path: Path) -> None:
+    (tmp_path / "umlauts.csv").write_bytes("id,name\n1,ä\n".encode("cp1252"))
+    write_project(tmp_path / "made", "made", look(tmp_path / "umlauts.csv"))
+    test = (tmp_path / "made" / "test_pipeline.py").read_text()
+    assert 'SAMPLE.read_bytes().decode("cp1252").encode().split' in test

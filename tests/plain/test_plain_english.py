@@ -68,6 +68,8 @@ NOT_IN_CODE = {
     r"\bg(ives|iven) back\b": "returns",
     r"\bthat which\b": "what",
     r"\bsteps? behind\b": "downstream",
+    r"\b(go|goes|position|offset|values?|just|far|stand) behind\b": "after, lag",
+    r"\bas of (Files|Kafka|`)": "as for ...",
 }
 # Everything that people read: a page that is added is read, too.
 DOCUMENTS = [

@@ -30,7 +30,8 @@ from tapeline.books.layout import Layout
 from tapeline.books.meanings import Code
 from tapeline.books.pieces import DeliveryPart, PiecePart
 from tapeline.books.table_id import TableId
-from tapeline.books.tape import BatchLimits, Tape
+from tapeline.books.tape import Tape
+from tapeline.books.tape_batches import BatchLimits
 from tapeline.errors import OperationError
 from tapeline.flow.ledger import Ledger
 from tapeline.formats.lines import Lines
@@ -359,3 +360,25 @@ TestLife.settings = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # a life takes too long to shrink
     suppress_health_check=list(HealthCheck),
 )
+
+
+@pytest.mark.parametrize("syncs", range(10))
+def test_what_an_error_of_the_disk_left_is_durable_before_it_is_used(syncs: int) -> None:
+    """An fsync fails, its row of the tape is seen all the same, the flow books it, the power goes.
+
+    Then the tape still has that row.
+    """
+    for seed in (0, 1, 3):
+        life = Life()
+        try:
+            life.work(1)
+            life.deliver(1)
+            life.break_disk(syncs)
+            life.ingest(1)
+            life.advance()
+            life.advance()
+            life.doom(0, seed, "cut")
+            life.deliver(1)
+            life.ingest(1)
+        finally:
+            life.teardown()

@@ -22,7 +22,7 @@ from tapeline.books.status import Status, read_status
 from tapeline.books.status_file import StatusFile
 from tapeline.operate.notify import Notifier
 from tapeline.settings import NotifySettings, SuperviseSettings
-from tapeline.supervisor import Supervisor
+from tapeline.supervisor import Supervisor, back_off
 from tests.support.waiting import wait_for
 
 NOW = datetime(2026, 11, 13, 10, tzinfo=UTC)
@@ -62,6 +62,18 @@ def test_it_backs_off_gives_up_and_tells_once_each() -> None:
     assert [message["event"] for message in told.messages] == ["began", "given_up"]
     assert "ValueError: no (batch 7)" in told.messages[0]["error"]
     assert supervisor.may_try("intake of raw")  # another part is not concerned
+
+
+def test_what_is_retried_forever_is_retried_after_days_of_failures_too() -> None:
+    told, clock = Told(), Clock()
+    settings = SuperviseSettings(attempts=4, max_wait_seconds=60.0)
+    supervisor = Supervisor("trades", settings, told.tell, lambda: NOW, clock)
+    for _ in range(3_000):  # two days of them; 2.0 ** 1024 is no number
+        incident = supervisor.failed("the sink", ValueError("no"), forever=True)
+        clock.now = incident.retry_at
+    assert incident.retry_at - (clock.now - 60.0) == 60.0
+    assert back_off(3_000, 60.0) == 60.0
+    assert [back_off(n, 60.0) for n in (1, 2, 3)] == [1.0, 2.0, 4.0]
 
 
 def test_an_incident_that_is_over_is_told_and_forgotten() -> None:
@@ -144,7 +156,7 @@ def test_an_address_that_is_none_is_refused() -> None:
 
 def test_a_status_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     flow = SimpleNamespace(
-        plan=SimpleNamespace(name="p"), tapes={}, backlog=SimpleNamespace(position={}),
+        plan=SimpleNamespace(name="p"), tapes={}, backlog=SimpleNamespace(position={}, largest=0),
         acts_waiting=0, published_batch=1, published_at=None, room=SimpleNamespace(records=1),
     )  # fmt: skip
     status = StatusFile(tmp_path / "gone" / "status.json", NOW)

@@ -8,11 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from tapeline import Files, Pipeline, Stream, expect_or_quarantine
 from tests.support.plain_compute import Twin
-from tests.support.plain_orders import FEES, LARGE, TOTALS, above_zero
+from tests.support.plain_orders import TWINS_OF_STEPS, above_zero, add_steps
 
 START = datetime(2026, 11, 13, 10, tzinfo=UTC)
 SCHEMA = "id string, v int, event string, at timestamp, side string, amount decimal(12,2)"
@@ -33,20 +32,7 @@ def pipeline() -> Pipeline:
     def rows(raw: Stream) -> DataFrame:
         return raw
 
-    @found.table
-    def large(rows: Stream) -> DataFrame:
-        return rows.filter("amount >= 10").withColumn("fee", F.col("amount") * F.lit(2))
-
-    @found.summary(key=["quarter", "side"], time="quarter", width="15 minutes")
-    def totals(rows: Stream) -> DataFrame:
-        quarter = F.window("at", "15 minutes").start.alias("quarter")
-        sums = F.sum("amount").alias("amount"), F.count("*").alias("n")
-        return rows.groupBy(quarter, "side").agg(*sums)
-
-    @found.summary(key="side")
-    def fees(large: Stream) -> DataFrame:
-        return large.filter("side = 'BUY'").groupBy("side").agg(F.sum("fee").alias("fee"))
-
+    add_steps(found)
     return found
 
 
@@ -56,9 +42,7 @@ TWINS = {
         sequence=lambda row: 1 if row["v"] is None else row["v"],
         deletes=lambda row: row["event"] == "CANCEL",
     ),
-    "large": LARGE,
-    "totals": TOTALS,
-    "fees": FEES,
+    **TWINS_OF_STEPS,
 }
 
 

@@ -8,11 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from tapeline import Files, Pipeline, Stream, expect_or_drop, expect_or_quarantine
 from tests.support.plain_compute import Twin
-from tests.support.plain_orders import FEES, LARGE, TOTALS, above_zero
+from tests.support.plain_orders import TWINS_OF_STEPS, above_zero, add_steps
 
 START = datetime(2026, 11, 13, 10, tzinfo=UTC)
 
@@ -28,20 +27,7 @@ def pipeline() -> Pipeline:
     def rows(raw: Stream) -> DataFrame:
         return raw
 
-    @found.table
-    def large(rows: Stream) -> DataFrame:
-        return rows.filter("amount >= 10").withColumn("fee", F.col("amount") * F.lit(2))
-
-    @found.summary(key=["quarter", "side"], time="quarter", width="15 minutes")
-    def totals(rows: Stream) -> DataFrame:
-        quarter = F.window("at", "15 minutes").start.alias("quarter")
-        sums = F.sum("amount").alias("amount"), F.count("*").alias("n")
-        return rows.groupBy(quarter, "side").agg(*sums)
-
-    @found.summary(key="side")
-    def fees(large: Stream) -> DataFrame:
-        return large.filter("side = 'BUY'").groupBy("side").agg(F.sum("fee").alias("fee"))
-
+    add_steps(found)
     return found
 
 
@@ -52,9 +38,7 @@ TWINS = {
             "side is not TEST": lambda row: row["side"] is not None and row["side"] != "TEST",
         }
     ),
-    "large": LARGE,
-    "totals": TOTALS,
-    "fees": FEES,
+    **TWINS_OF_STEPS,
 }
 
 

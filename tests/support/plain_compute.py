@@ -22,11 +22,11 @@ import pyarrow as pa
 
 from tapeline import Pipeline
 from tapeline.books.schemas import KEY_SEPARATOR
-from tapeline.connect.files import arrow_type
 from tapeline.declare import Field, Summary, Table
 from tapeline.declare.duration import parse_duration
 from tapeline.flow.steps import Compile, Steps, SummaryStep, TableStep
 from tapeline.formats.faults import FAULT_SEPARATOR
+from tapeline.formats.reference_file import arrow_type
 from tapeline.plan import resolve
 from tests.support.xxhash64 import xxhash64
 
@@ -55,6 +55,7 @@ class Twin:
     holds: Mapping[str, Callable[[Row], bool | None]] = field(default_factory=dict)  # by sentence
     sequence: Callable[[Row], int | None] = lambda _: 0
     deletes: Callable[[Row], bool | None] = lambda _: False
+    version: str = ""  # steps of one name that do something else have another one
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _first(table: Table, fields: tuple[Field, ...], twin: Twin) -> TableStep:
     faults = PlainCompute(
         pa.schema([("_position", position)]), lambda row: [{"_position": decoded(row)["_position"]}]
     )
-    return TableStep(table, prepared, faults, columns, False, f"plain:{table.name}")
+    return TableStep(table, prepared, faults, columns, False, f"99:{table.name}{twin.version}")
 
 
 def _later(table: Table, above: TableStep, twin: Twin) -> TableStep:
@@ -116,7 +117,7 @@ def _later(table: Table, above: TableStep, twin: Twin) -> TableStep:
 
     schema = _with_rules(columns, above.carried)
     prepared = PlainCompute(schema, makes)
-    return TableStep(table, prepared, None, columns, False, f"plain:{table.name}")
+    return TableStep(table, prepared, None, columns, False, f"99:{table.name}{twin.version}")
 
 
 def _summary(summary: Summary, above: TableStep, twin: Twin) -> SummaryStep:
@@ -131,7 +132,9 @@ def _summary(summary: Summary, above: TableStep, twin: Twin) -> SummaryStep:
     measures = tuple(name for name in columns.names if name not in summary.key)
     needs = tuple(above.leaf_schema.names)
     prepared = PlainCompute(schema, makes)
-    return SummaryStep(summary, prepared, columns, measures, needs, f"plain:{summary.name}")
+    return SummaryStep(
+        summary, prepared, columns, measures, needs, f"99:{summary.name}{twin.version}"
+    )
 
 
 def _with_rules(columns: pa.Schema, position: pa.StructType) -> pa.Schema:

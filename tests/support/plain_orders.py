@@ -1,4 +1,4 @@
-"""Twins of the steps that the pipelines of orders share."""
+"""The steps that the pipelines of orders share, and their twins."""
 
 from __future__ import annotations
 
@@ -7,12 +7,33 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
+from tapeline import Pipeline, Stream
 from tests.support.plain_compute import Row, Twin
 
 FEE = pa.decimal128(14, 2)
 # Spark's type of a sum has ten digits more.
 MONEY, FEES_SUM = pa.decimal128(22, 2), pa.decimal128(24, 2)
+
+
+def add_steps(found: Pipeline) -> None:
+    """What all of them compute from the table `rows`."""
+
+    @found.table
+    def large(rows: Stream) -> DataFrame:
+        return rows.filter("amount >= 10").withColumn("fee", F.col("amount") * F.lit(2))
+
+    @found.summary(key=["quarter", "side"], time="quarter", width="15 minutes")
+    def totals(rows: Stream) -> DataFrame:
+        quarter = F.window("at", "15 minutes").start.alias("quarter")
+        sums = F.sum("amount").alias("amount"), F.count("*").alias("n")
+        return rows.groupBy(quarter, "side").agg(*sums)
+
+    @found.summary(key="side")
+    def fees(large: Stream) -> DataFrame:
+        return large.filter("side = 'BUY'").groupBy("side").agg(F.sum("fee").alias("fee"))
 
 
 def above_zero(row: Row) -> bool:
@@ -51,3 +72,4 @@ TOTALS = Twin(
     ),
 )
 FEES = Twin(_fees, (("side", pa.string()), ("fee", FEES_SUM)))
+TWINS_OF_STEPS = {"large": LARGE, "totals": TOTALS, "fees": FEES}

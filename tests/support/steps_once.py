@@ -30,13 +30,26 @@ class StepsOnce:
         self._session = session
         self._found: deque[Found] = deque(maxlen=KEPT)
         self._analysed = compiling.analysed
+        self._with_queries = compiling.with_query_schemas
+        self._known: deque[tuple[Plan, Plan]] = deque(maxlen=KEPT)
 
     def __enter__(self) -> StepsOnce:
         compiling.analysed = self._once
+        compiling.with_query_schemas = self._queries_once
         return self
 
     def __exit__(self, *_: Any) -> None:
         compiling.analysed = self._analysed
+        compiling.with_query_schemas = self._with_queries
+
+    def _queries_once(self, session: SparkSession, plan: Plan) -> Plan:
+        """The columns of a pipeline's queries are asked for once."""
+        for asked, known in self._known:
+            if plan is asked or plan is known:
+                return known
+        known = self._with_queries(session, plan)
+        self._known.append((plan, known))
+        return known
 
     def _once(self, session: SparkSession, plan: Plan, references: Mapping[str, pa.Table]) -> Steps:
         if session is not self._session:

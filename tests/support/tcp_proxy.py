@@ -6,7 +6,6 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from types import TracebackType
 
 CHUNK_BYTES = 64 * 1024
 
@@ -28,12 +27,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.close()
         self.cut()
 

@@ -9,7 +9,6 @@ import select
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # A prompt would stand before the first line of what a command prints.
@@ -38,12 +37,7 @@ class Terminal:
     def __enter__(self) -> Terminal:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._ours)
         self._shell.wait(timeout=60)
 

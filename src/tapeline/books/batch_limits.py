@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tapeline.books.tape_batches import TapeRow
 
 
 @dataclass(frozen=True)
@@ -12,3 +16,7 @@ class BatchLimits:
 
     bytes: int = sys.maxsize
     records: int = sys.maxsize
+
+    def allow(self, row: TapeRow, records: int, size: int) -> bool:
+        """Whether so many more records and bytes fit into a batch."""
+        return row.bytes + size <= self.bytes and row.records + records <= self.records

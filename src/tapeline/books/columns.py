@@ -12,15 +12,15 @@ from tapeline.declare import Pipeline, Summary
 from tapeline.store.delta_files import stored_schema
 
 
-def shape_of(plan: Pipeline, layout: Layout, name: str) -> pa.Schema:
+def shape_of(plan: Pipeline, layout: Layout, name: str, generation: int) -> pa.Schema:
     """The columns of a summary, table or reference as a reader sees them."""
     if name in plan.tables:
-        stored = stored_schema(layout.register(name))
+        stored = stored_schema(layout.register(name, generation))
         return pa.schema([field for field in stored if field.name not in UNREAD])
     if name in plan.references:
         stored = stored_schema(layout.reference(name))
         return pa.schema([field for field in stored if field.name != "_batch"])
-    return summary_shape(plan.summaries[name], stored_schema(layout.journal(name)))
+    return summary_shape(plan.summaries[name], stored_schema(layout.journal(name, generation)))
 
 
 def summary_shape(summary: Summary, stored: pa.Schema) -> pa.Schema:

@@ -49,6 +49,25 @@ class Counts(Document):
         return self.measures is not None
 
 
+class Stood(Document):
+    """Since which batch a generation of a table has been the one that readers see."""
+
+    generation: int  # 0: the table is retired
+    since: int  # a batch of its own, which takes nothing from the tapes
+
+
+class Applied(Document):
+    """Who changed the code of the books, and what became of each step."""
+
+    who: Text
+    note: Text = ""
+    steps: dict[Text, Text] = {}  # added, retired, changed or rebuilt
+    built: Text = ""  # the hash of the last row of what was built
+
+
+FIRST = Stood(generation=1, since=0)
+
+
 class Commit(Document):
     """What the row that decides a batch says."""
 
@@ -63,6 +82,10 @@ class Commit(Document):
     milliseconds: int | None = None
     shape: int | None = None  # of the books; None in those that are older than shapes
     fingerprints: dict[Text, Text] = {}
+    code: Text = ""  # the description of the steps that made it, see books/code.py
+    generation: int = 1  # how often the code of the books was changed, and one
+    generations: dict[Text, list[Stood]] = {}  # of tables that were changed, added or retired
+    applied: Applied | None = None  # of a batch that does nothing but change the code
 
     @property
     def records(self) -> int:
@@ -73,6 +96,17 @@ class Commit(Document):
         """What all batches up to it added to a table or summary."""
         return self.totals.get(name, Counts())
 
-    def made_by(self, shape: int, fingerprints: Mapping[str, str]) -> Self:
+    def stood(self, name: str) -> list[Stood]:
+        """The generations that a table or summary has had, in the order in which they stood."""
+        return self.generations.get(name) or [FIRST]
+
+    def generation_of(self, name: str, batch: int | None = None) -> int:
+        """The generation of a table or summary that readers see, now or at an earlier batch."""
+        found = [one for one in self.stood(name) if batch is None or one.since <= batch]
+        return found[-1].generation if found else 0
+
+    def made_by(self, shape: int, fingerprints: Mapping[str, str], code: str = "") -> Self:
         """The same, with what it was made by."""
-        return self.model_copy(update={"shape": shape, "fingerprints": dict(fingerprints)})
+        named = {"code": code} if code else {}
+        made = {"shape": shape, "fingerprints": dict(fingerprints), **named}
+        return self.model_copy(update=made)

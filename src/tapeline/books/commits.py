@@ -77,7 +77,8 @@ class CommitRow:
 class Commits:
     """The writer's side of the commits table, and the state that follows from its last rows."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, first: int = 1) -> None:
+        self._first = first  # the number of the first batch
         self.book = TableWriter(folder, COMMITS, "commits")
         rows = read_tail(folder)
         decided = [row for row in rows if row.decides]
@@ -90,7 +91,7 @@ class Commits:
 
     @property
     def next_batch(self) -> int:
-        return self.last.batch + 1 if self.last else 1
+        return self.last.batch + 1 if self.last else self._first
 
     @property
     def unfinished(self) -> Decision | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -104,6 +105,7 @@ def fold_view(
     summary: Summary,
     batch: int,
     clock: Clock | None = None,
+    generation: int = 1,
 ) -> bool:
     """Make the folded summary readable under its own name, as of a batch; False if it is empty.
 
@@ -111,9 +113,11 @@ def fold_view(
     that outgrew its type is NULL there, and `exact_rows` has it.
     """
     journal = f"{summary.name}__journal"
-    if not register_table(connection, journal, layout.journal(summary.name), (0, batch)):
+    folder = layout.journal(summary.name, generation)
+    if not generation or not register_table(connection, journal, folder, (0, batch)):
         return False
-    start = _register_balances(connection, layout, summary, batch)
+    balances = layout.balances(summary.name, generation)
+    start = _register_balances(connection, balances, summary, batch)
     kinds = kinds_of(connection, journal, summary)
     keys = [quoted(name) for name in summary.key]
     columns = ", ".join([*keys, *map(quoted, kinds), "_entries", "_clock"])
@@ -170,11 +174,11 @@ def exactly(summary: str) -> str:
     return f"{summary}__exactly"
 
 
-def _register_balances(connection: Connection, layout: Layout, summary: Summary, batch: int) -> int:
+def _register_balances(connection: Connection, folder: Path, summary: Summary, batch: int) -> int:
     """The batch up to which stored balances can be used; 0 when there are none to use."""
     name = f"{summary.name}__balances"
     try:
-        files = read_files(layout.balances(summary.name))
+        files = read_files(folder)
         if not files:
             return 0
         view_files(connection, name, [path for path, _, _ in files])
@@ -185,10 +189,10 @@ def _register_balances(connection: Connection, layout: Layout, summary: Summary,
     return through if through <= batch else 0
 
 
-def write_balances(layout: Layout, summary: Summary, batch: int) -> None:
+def write_balances(layout: Layout, summary: Summary, batch: int, generation: int = 1) -> None:
     """Store the fold up to a published batch: a cache that may be deleted at any time."""
     with connect() as connection:
-        if not fold_view(connection, layout, summary, batch):
+        if not fold_view(connection, layout, summary, batch, generation=generation):
             return
         rows = stored_rows(connection, summary)
         measures = list(kinds_of(connection, f"{summary.name}__journal", summary))
@@ -197,7 +201,7 @@ def write_balances(layout: Layout, summary: Summary, batch: int) -> None:
         schema = connection.sql(empty).to_arrow_table().schema
     table = exact.in_parts(rows, schema, measures)
     table = table.append_column("_batch", pa.array([batch] * table.num_rows, pa.int64()))
-    overwrite(layout.balances(summary.name), _plain(table))
+    overwrite(layout.balances(summary.name, generation), _plain(table))
 
 
 def _plain(table: pa.Table) -> pa.Table:

@@ -23,17 +23,17 @@ class Layout:
     def table(self, table: TableId) -> Path:
         return self.home / table.path
 
-    def register(self, table: str) -> Path:
-        return self.table(TableId.register(table))
+    def register(self, table: str, generation: int = 1) -> Path:
+        return self.table(TableId.register(table, generation))
 
-    def journal(self, summary: str) -> Path:
-        return self.table(TableId.journal(summary))
+    def journal(self, summary: str, generation: int = 1) -> Path:
+        return self.table(TableId.journal(summary, generation))
 
-    def links(self, summary: str) -> Path:
-        return self.table(TableId.links(summary))
+    def links(self, summary: str, generation: int = 1) -> Path:
+        return self.table(TableId.links(summary, generation))
 
-    def balances(self, summary: str) -> Path:
-        return self.table(TableId.balances(summary))
+    def balances(self, summary: str, generation: int = 1) -> Path:
+        return self.table(TableId.balances(summary, generation))
 
     def reference(self, name: str) -> Path:
         return self.home / "reference" / name
@@ -44,6 +44,10 @@ class Layout:
     def checkpoint(self, source: str) -> Path:
         """Of books of earlier versions; the first start removes it."""
         return self.home / "checkpoints" / source
+
+    def query(self, source: str) -> Path:
+        """The checkpoint of a Structured Streaming query: state, as lasting as the tape."""
+        return self.home / "queries" / source
 
     def pull(self, name: str) -> Path:
         """Where a pull stands in the system it asks."""
@@ -57,6 +61,20 @@ class Layout:
     def pull_status(self) -> Path:
         """What a running `tapeline pull` says of itself; disposable."""
         return self.home / "pulling.json"
+
+    def code(self, name: str) -> Path:
+        """What the steps of some batches said."""
+        return self.home / "code" / f"{name}.json"
+
+    @property
+    def builds(self) -> Path:
+        """What was built, or is being built, when code was changed: a folder per generation."""
+        return self.home / "generations"
+
+    @property
+    def reference_status(self) -> Path:
+        """When references from outside were last read; disposable."""
+        return self.home / "references.json"
 
     @property
     def schemas(self) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tapeline.books import Books
+from tapeline.books.generations import History, view_links
 from tapeline.books.measures import shown_shares
 from tapeline.books.position import Position, has_rows, position_of, row_column
 from tapeline.books.schemas import MESSAGE, key_words
@@ -73,7 +74,9 @@ def _links(
 ) -> list[Row]:
     """What links a summary's entries to records, in order."""
     where, values = condition
-    if not register_table(connection, "links", books.layout.links(summary.name)):
+    cut = books.cut()
+    history = History(books.layout, cut.commit, (0, cut.batch))
+    if not view_links(connection, "links", history, summary):
         return []
     if page and page.per_revision:
         # Only the first of each group stay in memory, however many there are.
@@ -97,7 +100,8 @@ def _keys(
     """The keys of the wanted records, as the table where they entered knows them."""
     table = books.plan.entry_of(summary.stream)
     within = (min(batches), max(batches))
-    if not register_table(connection, "r", books.layout.register(table.name), within):
+    folder = books.layout.table(books.cut().register(table.name))
+    if not register_table(connection, "r", folder, within):
         return {}
     row = row_column(has_rows(connection, "r"))
     rows = connection.execute(
@@ -121,7 +125,7 @@ def keys_at(books: Books, table: str, places: list[Position]) -> dict[Position, 
     if not places:
         return {}
     with connect() as connection:
-        if not register_table(connection, "r", books.layout.register(table)):
+        if not register_table(connection, "r", books.layout.table(books.cut().register(table))):
             return {}
         _want(connection, places)
         row = row_column(has_rows(connection, "r"))

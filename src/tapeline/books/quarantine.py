@@ -42,11 +42,11 @@ def quarantined(books: Books, chosen: QuarantineFilter, limit: int | None = None
         )
     wanted = [parse_position(text) for text in chosen.positions]
     found: list[Row] = []
-    batch = books.cut().batch
+    cut = books.cut()
+    batch = cut.batch
     for name in [chosen.table] if chosen.table else tables:
         with connect() as connection:
-            folder = books.layout.register(name)
-            if not register_table(connection, "r", folder, (0, batch)):
+            if not books.view(connection, "r", cut.register(name), batch):
                 continue
             register_table(connection, "c", books.layout.commits, (0, batch))
             row = row_column(has_rows(connection, "r"))

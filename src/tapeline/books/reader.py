@@ -16,7 +16,8 @@ from tapeline.books.commits import published_by, read_commits, read_tail
 from tapeline.books.fold import Clock, exact_rows, fold_view
 from tapeline.books.layout import Layout
 from tapeline.books.reasons import DETAIL
-from tapeline.books.schemas import BEGINNING, UNREAD, VERDICTS
+from tapeline.books.schemas import BEGINNING, OF_VERSIONS, UNREAD, VERDICTS
+from tapeline.books.table_id import TableId
 from tapeline.declare import Summary, Table
 from tapeline.declare.duration import parse_duration
 from tapeline.errors import QuestionError, did_you_mean
@@ -35,6 +36,16 @@ class ReadPoint:
     batch: int
     at: datetime | None
     commit: Commit
+
+    def register(self, table: str) -> TableId:
+        """The register that readers see at this batch."""
+        return TableId.register(table, self.commit.generation_of(table))
+
+    def journal(self, summary: str) -> TableId:
+        return TableId.journal(summary, self.commit.generation_of(summary))
+
+    def links(self, summary: str) -> TableId:
+        return TableId.links(summary, self.commit.generation_of(summary))
 
     def clock(self, plan: Plan, summary: Summary) -> int:
         """The highest event time so far of the records in a summary, in microseconds."""
@@ -98,7 +109,7 @@ class Books:
         """
         plan = self.plan.pipeline
         if name in plan.tables:
-            return self._register_entries(connection, plan.tables[name], (since, cut.batch))
+            return self._register_entries(connection, plan.tables[name], cut, since)
         if name in plan.summaries or name in plan.views or name in plan.references:
             return self._register(connection, name, cut)
         hint = did_you_mean(name, set(plan.declared) - set(plan.sources))
@@ -107,8 +118,9 @@ class Books:
     def register(self, table: str) -> pa.Table:
         """A table's register as it stands: every verdict, and every change of one."""
         with connect() as connection:
-            batch = self.cut().batch
-            if not register_table(connection, "r", self.layout.register(table), (0, batch)):
+            cut = self.cut()
+            batch = cut.batch
+            if not self.view(connection, "r", cut.register(table), batch):
                 return pa.table({})
             return connection.sql(f"select * from r where _batch <= {batch}").to_arrow_table()
 
@@ -118,8 +130,9 @@ class Books:
             raise QuestionError(f"'{verdict}' is not a verdict.{did_you_mean(verdict, VERDICTS)}")
         self._check_table(table)
         with connect() as connection:
-            batch = self.cut().batch
-            if not register_table(connection, "r", self.layout.register(table), (0, batch)):
+            cut = self.cut()
+            batch = cut.batch
+            if not self.view(connection, "r", cut.register(table), batch):
                 return pa.table({})
             columns = f"_position, _key, {WORDED} as _reasons, _raw, _batch"
             query = f"select {columns} from ({standing('r', batch, verdict)}) where _row = 0"
@@ -139,13 +152,14 @@ class Books:
                 "original."
             )
         with connect() as connection:
-            batch = self.cut().batch
-            if not register_table(connection, "k", self.layout.register(keyed.name), (0, batch)):
+            cut = self.cut()
+            batch = cut.batch
+            if not self.view(connection, "k", cut.register(keyed.name), batch):
                 return pa.table({})
-            register_table(connection, "t", self.layout.register(table), (0, batch))
+            self.view(connection, "t", cut.register(table), batch)
             alone = (
                 f"select _position from k where _batch <= {batch} and _row = 0 and _sign > 0 "
-                "and _key is not null and _verdict in ('kept', 'applied', 'superseded') qualify "
+                f"and _key is not null and _verdict in {OF_VERSIONS} qualify "
                 "count(distinct _sequence) over (partition by _key) = 1 and "
                 "(_sequence > 1 or _verdict = 'applied')"
             )
@@ -159,11 +173,21 @@ class Books:
     def journal(self, summary: str) -> pa.Table:
         """A summary's journal as it stands, in the order it was written."""
         with connect() as connection:
-            batch = self.cut().batch
-            if not register_table(connection, "j", self.layout.journal(summary), (0, batch)):
+            cut = self.cut()
+            if not self.view(connection, "j", cut.journal(summary), cut.batch):
                 return pa.table({})
-            query = f"select * from j where _batch <= {batch} order by _batch"
+            query = f"select * from j where _batch <= {cut.batch} order by _batch"
             return connection.sql(query).to_arrow_table()
+
+    def shape(self, name: str, cut: ReadPoint | None = None) -> pa.Schema:
+        """The columns of anything stored as readers see them; of what came later, today's."""
+        earlier = cut.commit.generation_of(name) if cut else 0
+        generation = earlier or self.cut().commit.generation_of(name)
+        return shape_of(self.plan.pipeline, self.layout, name, generation)
+
+    def view(self, connection: Connection, name: str, table: TableId, batch: int) -> bool:
+        """Make a stored table readable through a batch; False when it has no rows."""
+        return register_table(connection, name, self.layout.table(table), (0, batch))
 
     def totals(self) -> dict[str, Counts]:
         """Verdicts, causes, reasons and warnings of every table, added up over all batches."""
@@ -175,22 +199,24 @@ class Books:
         if name in plan.summaries:
             summary = plan.summaries[name]
             clock = Clock(cut.clock(self.plan, summary), parse_duration(plan.final_after))
-            return fold_view(connection, self.layout, summary, cut.batch, clock)
+            generation = cut.commit.generation_of(name)
+            return fold_view(connection, self.layout, summary, cut.batch, clock, generation)
         if name in plan.references:
             return self._register_reference(connection, name, cut)
         view = plan.views[name]
         for other in view_inputs(plan, view):
             if not self.open(connection, other, cut):  # no entry yet: its columns are known
-                shape = shape_of(plan, self.layout, other)
+                shape = self.shape(other, cut)
                 connection.register(other, shape.empty_table())
         connection.execute(f'create or replace temp view "{name}" as {view.sql}')
         return True
 
     def _register_entries(
-        self, connection: Connection, table: Table, batches: tuple[int, int]
+        self, connection: Connection, table: Table, cut: ReadPoint, since: int
     ) -> bool:
-        name = f"{table.name}__register"
-        if not register_table(connection, name, self.layout.register(table.name), batches):
+        name, batches = f"{table.name}__register", (since, cut.batch)
+        folder = self.layout.table(cut.register(table.name))
+        if not register_table(connection, name, folder, batches):
             return False
         connection.execute(
             f'create or replace temp view "{table.name}" as select * exclude ({", ".join(UNREAD)}) '

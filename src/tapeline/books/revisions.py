@@ -10,6 +10,7 @@ from typing import Any
 
 from tapeline.books import Books, exact
 from tapeline.books.fold import kinds_of
+from tapeline.books.generations import History, view_journal
 from tapeline.books.lineage import RecordsPage, Row, records_of
 from tapeline.books.measures import shown_numbers
 from tapeline.books.reader import ReadPoint
@@ -44,7 +45,8 @@ def why(books: Books, name: str, key: Key, limit: int = RECORDS) -> list[Revisio
     summary = find_summary(books, name)
     cut = books.cut()
     with connect() as connection:
-        if not register_table(connection, "j", books.layout.journal(name), (0, cut.batch)):
+        history = History(books.layout, cut.commit, (0, cut.batch))
+        if not view_journal(connection, "j", history, summary):
             return []
         measures = kinds_of(connection, "j", summary)
         where, values = _key_condition(connection, summary, key)
@@ -91,10 +93,12 @@ def records(
     """The records of one revision (its batch and cause) of a number, a page at a time."""
     summary = find_summary(books, name)
     batch, cause = revision
-    if batch > books.cut().batch:
+    cut = books.cut()
+    if batch > cut.batch:
         return []
     with connect() as connection:
-        if not register_table(connection, "j", books.layout.journal(name), (batch, batch)):
+        history = History(books.layout, cut.commit, (batch, batch))
+        if not view_journal(connection, "j", history, summary):
             return []
         where, values = _key_condition(connection, summary, key)
         condition = f"{where} and _batch = ? and _cause = ?"
@@ -108,7 +112,7 @@ def changes(books: Books, since: datetime, name: str | None = None) -> list[Row]
     then, now = books.cut(since), books.cut()
     found: list[Row] = []
     for summary in summaries:
-        found += _changed(books, summary, then, now)
+        found += changed_between(books, summary, then, now)
     return found
 
 
@@ -119,10 +123,11 @@ def find_summary(books: Books, name: str) -> Summary:
     return summaries[name]
 
 
-def _changed(books: Books, summary: Summary, then: ReadPoint, now: ReadPoint) -> list[Row]:
-    folder = books.layout.journal(summary.name)
+def changed_between(books: Books, summary: Summary, then: ReadPoint, now: ReadPoint) -> list[Row]:
+    """The numbers of a summary that are not the same at two batches."""
     with connect() as connection:
-        if not register_table(connection, "j", folder, (0, now.batch)):
+        history = History(books.layout, now.commit, (0, now.batch))
+        if not view_journal(connection, "j", history, summary):
             return []
         kinds = kinds_of(connection, "j", summary)
 
@@ -198,9 +203,9 @@ def _key_condition(connection: Connection, summary: Summary, key: Key) -> tuple[
 def _published(connection: Connection, books: Books, batches: Sequence[int]) -> dict[int, datetime]:
     """When batches were published."""
     wanted = sorted(set(batches))
-    if not wanted:
-        return {}
-    register_table(connection, "commits", books.layout.commits, (wanted[0], wanted[-1]))
+    within = (wanted[0], wanted[-1]) if wanted else (0, 0)
+    if not wanted or not register_table(connection, "commits", books.layout.commits, within):
+        return {}  # a preview asks for a batch that is not there yet
     rows = connection.execute(
         "select batch, \"at\" from commits where event = 'published' and batch in "
         f"({', '.join(map(str, wanted))})"

@@ -8,9 +8,7 @@ memory, texts and bytes with their lengths.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Iterator, Mapping
-from datetime import UTC
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,15 +24,6 @@ def hash_of(rows: pa.Table) -> str:
         for part in _parts(column.combine_chunks()):
             digest.update(part)
     return digest.hexdigest()[:32]
-
-
-def listed_hash(row: Mapping[str, Any]) -> int:
-    """The hash of a row of tape_batches; those of several rows are added up."""
-    moment = row["at"].astimezone(UTC).isoformat()
-    pieces = ",".join(map(str, row["pieces"]))
-    values = [row["batch"], moment, pieces, row["records"], row["bytes"], row["deliveries"]]
-    text = json.dumps([str(value) for value in values])
-    return int(hashlib.sha256(text.encode()).hexdigest()[:15], 16)
 
 
 def _ordered(rows: pa.Table) -> pa.Table:

@@ -99,7 +99,9 @@ COMMITS = pa.schema(
 
 KEY_SEPARATOR = "\x1f"  # between the columns of a stored key
 
-VERDICTS = ("kept", "applied", "superseded", "duplicate", "quarantined", "dropped", "dismissed")
+# Of records that are versions of their key: they take part in deciding about the next one.
+OF_VERSIONS = ("kept", "applied", "superseded")
+VERDICTS = (*OF_VERSIONS, "duplicate", "quarantined", "dropped", "dismissed")
 
 
 def with_columns(own: pa.Schema, added: list[tuple[str, pa.DataType]]) -> pa.Schema:

@@ -8,6 +8,7 @@ from typing import Any
 from tapeline.books import Books
 from tapeline.books.lineage import origin_facts, origins_at
 from tapeline.books.position import Position, has_rows, row_column
+from tapeline.books.reader import ReadPoint
 from tapeline.books.reasons import details_of, sentence_of
 from tapeline.books.schemas import KEY_SEPARATOR, key_words
 from tapeline.store.duckdb import connect, register_table
@@ -22,11 +23,11 @@ def find_records(books: Books, key: str, limit: int) -> list[Row]:
 
     Unreadable records have no key: of these, the ones whose text contains it as a word.
     """
-    batch = books.cut().batch
+    cut = books.cut()
     found: list[Row] = []
     for table in books.plan.tables:
         if table.key:
-            found += _found_in(books, table.name, (key, batch), limit)
+            found += _found_in(books, table.name, (key, cut), limit)
     found = sorted(found, key=lambda row: row["batch"])[:limit]
     places = [row.pop("place") for row in found]
     origins = origins_at(books, [place.whole for place in places])
@@ -36,10 +37,11 @@ def find_records(books: Books, key: str, limit: int) -> list[Row]:
     ]
 
 
-def _found_in(books: Books, table: str, asked: tuple[str, int], limit: int) -> list[Row]:
-    key, batch = asked
+def _found_in(books: Books, table: str, asked: tuple[str, ReadPoint], limit: int) -> list[Row]:
+    key, cut = asked
+    batch = cut.batch
     with connect() as connection:
-        if not register_table(connection, "r", books.layout.register(table), (0, batch)):
+        if not books.view(connection, "r", cut.register(table), batch):
             return []
         register_table(connection, "c", books.layout.commits, (0, batch))
         row = row_column(has_rows(connection, "r"))

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from tapeline.books.columns import shape_of
 from tapeline.books.reader import Answer, Books, ReadPoint
 from tapeline.errors import OperationError, QuestionError
 from tapeline.sql.duckdb import WrongSqlError, names_read
@@ -87,7 +86,7 @@ def _open(connection: Connection, books: Books, name: str, cut: ReadPoint) -> No
     """Make a name readable; what has no rows yet has its columns all the same."""
     if books.open(connection, name, cut):
         return
-    connection.register(name, shape_of(books.plan.pipeline, books.layout, name).empty_table())
+    connection.register(name, books.shape(name).empty_table())
 
 
 def _answer(connection: Connection, query: str, limits: Limits) -> pa.Table:

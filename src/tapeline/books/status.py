@@ -33,6 +33,17 @@ class Lag(Document):
     catch_up_seconds: Number | None = None  # None while the lag does not shrink
 
 
+class QueryStatus(Document):
+    """How far a Structured Streaming query is on the tape.
+
+    Spark counts what a watermark drops after partial aggregation: several rows may count as one.
+    """
+
+    query: Text = ""
+    batch: int = 0
+    dropped_by_watermark: int = 0
+
+
 class SourceStatus(Document):
     """The lag of one source, from its drop folder to the books."""
 
@@ -43,6 +54,7 @@ class SourceStatus(Document):
     partitions: dict[Text, Lag] = {}  # of a topic
     drop_files: int = 0
     drop_bytes: int = 0
+    query: QueryStatus | None = None
     problem: Text | None = None
 
 

@@ -15,6 +15,7 @@ from tapeline.books.status import (
     IncidentStatus,
     Lag,
     Pause,
+    QueryStatus,
     SinkStatus,
     SourceStatus,
     Status,
@@ -57,6 +58,7 @@ class StatusFile:
         self.retries = 0
         self.paused: Pause | None = None
         self.dropped: dict[str, tuple[int, int]] = {}
+        self.queries: dict[str, QueryStatus] = {}
         # by source and partition of topics: the lag of the books
         self.partitions: Mapping[str, Mapping[str, PartitionLag]] = {}
         self._catching_up: dict[tuple[str, str], CatchUp] = {}
@@ -139,6 +141,7 @@ class StatusFile:
             },
             drop_files=files,
             drop_bytes=size,
+            **({"query": self.queries[name]} if name in self.queries else {}),
             problem=self.problems.get(name),
         )
 

@@ -28,20 +28,29 @@ class TableId:
     generation: int = 1
 
     @classmethod
-    def register(cls, table: str) -> Self:
-        return cls(Kind.REGISTER, table)
+    def register(cls, table: str, generation: int = 1) -> Self:
+        return cls(Kind.REGISTER, table, generation)
 
     @classmethod
-    def journal(cls, summary: str) -> Self:
-        return cls(Kind.JOURNAL, summary)
+    def journal(cls, summary: str, generation: int = 1) -> Self:
+        return cls(Kind.JOURNAL, summary, generation)
 
     @classmethod
-    def links(cls, summary: str) -> Self:
-        return cls(Kind.LINKS, summary)
+    def links(cls, summary: str, generation: int = 1) -> Self:
+        return cls(Kind.LINKS, summary, generation)
 
     @classmethod
-    def balances(cls, summary: str) -> Self:
-        return cls(Kind.BALANCES, summary)
+    def balances(cls, summary: str, generation: int = 1) -> Self:
+        return cls(Kind.BALANCES, summary, generation)
+
+    @classmethod
+    def at(cls, path: str) -> Self:
+        """The table that a commits row names by its folder below the books."""
+        folder, _, rest = path.partition("/")
+        name, _, generation = rest.partition("@")
+        kinds = [k for k in Kind if k.value[0] == folder and name.endswith(k.value[1])]
+        kind = max(kinds, key=lambda k: len(k.value[1]))
+        return cls(kind, name.removesuffix(kind.value[1]), int(generation or 1))
 
     @property
     def path(self) -> str:

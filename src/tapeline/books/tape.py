@@ -8,16 +8,13 @@ names are removed.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,7 +29,6 @@ from tapeline.books.pieces import (
     describe,
     write_piece,
 )
-from tapeline.books.row_hash import listed_hash
 from tapeline.books.schemas import (
     FILE,
     FILE_COLUMNS,
@@ -43,13 +39,21 @@ from tapeline.books.schemas import (
     TAPE_BATCHES,
     TAPE_LEAF,
 )
+from tapeline.books.tape_batches import (
+    WHOLE,
+    PieceSet,
+    TapeBatch,
+    TapeRow,
+    divided,
+    read_rows,
+)
 from tapeline.errors import OperationError
 from tapeline.failpoints import hit
 from tapeline.settings import HousekeepingSettings
 from tapeline.store.decisions import DecidedTables, decide
 from tapeline.store.delta import StagedFile, TableWriter
 from tapeline.store.disk import sweep
-from tapeline.store.duckdb import connect, register_tape, rows_of
+from tapeline.store.duckdb import connect, register_tape
 from tapeline.store.files import make_folder, sync
 from tapeline.store.housekeeping import tidy
 from tapeline.store.recovery import Recovery
@@ -57,30 +61,6 @@ from tapeline.store.recovery import Recovery
 # Where books of earlier versions have pieces that are not on the tape yet.
 FORMER = "accepted"
 LEAF_COLUMNS = [name for name in TAPE_LEAF.names if name != "ordinal"]
-
-
-@dataclass(frozen=True)
-class TapeBatch:
-    """One numbered batch of the tape."""
-
-    number: int
-    at: datetime
-    pieces: tuple[int, ...]
-    records: int
-    bytes: int
-    hash: int = 0  # of its row in tape_batches
-    deliveries: tuple[DeliveryPart, ...] = field(default=(), compare=False, repr=False)
-
-    @property
-    def first_delivery(self) -> int:
-        return min((part.delivery for part in self.deliveries), default=0)
-
-    @property
-    def last_delivery(self) -> int:
-        return max((part.delivery for part in self.deliveries), default=0)
-
-
-WHOLE = BatchLimits()
 
 
 class Tape:
@@ -114,8 +94,8 @@ class Tape:
             return []
         with self._alone:
             before = self.last_batch
-            self._batches.reopen()
-            self.book.reopen()
+            self._batches.recover()
+            self.book.recover()
             self._recovery.ensure()
         finished = self.since(before)
         for batch in finished:
@@ -158,28 +138,14 @@ class Tape:
         self._ready = [describe(path) for path in fresh]
         return self.append(limits)
 
-    def _rows_for(self, group: Sequence[PieceFacts], limits: BatchLimits) -> list[dict[str, Any]]:
-        """A row for each batch: as many pieces as fit into the limits, and at least one."""
-        rows: list[dict[str, Any]] = []
-        now = self._clock()
-        for piece in group:
-            size = (self._staged / _name(piece.piece)).stat().st_size
-            row = rows[-1] if rows else None
-            if row is None or not _fits(row, piece.records, size, limits):
-                number = self.last_batch + len(rows) + 1
-                row = {"batch": number, "at": now, "pieces": [], "records": 0, "bytes": 0}
-                row["deliveries"] = []
-                rows.append(row)
-            row["pieces"].append(piece.piece)
-            row["records"] += piece.records
-            row["bytes"] += size
-            row["deliveries"] += [asdict(part) for part in piece.deliveries]
-        return [{**row, "deliveries": json.dumps(row["deliveries"])} for row in rows]
+    def _rows_for(self, group: Sequence[PieceFacts], limits: BatchLimits) -> list[TapeRow]:
+        sizes = ((self._staged / _name(piece.piece)).stat().st_size for piece in group)
+        sized = zip(group, sizes, strict=True)
+        return divided(sized, limits, self.last_batch + 1, self._clock())
 
-    def _append(self, rows: Sequence[dict[str, Any]]) -> list[TapeBatch]:
-        batches = [_tape_batch(row) for row in rows]
-        deciding = [(row["batch"], pa.Table.from_pylist([row], TAPE_BATCHES)) for row in rows]
-        decide(self._batches, deciding, batches[-1].number)
+    def _append(self, rows: Sequence[TapeRow]) -> list[TapeBatch]:
+        batches = [row.decided for row in rows]
+        decide(self._batches, [(row.batch, row.stored) for row in rows], batches[-1].number)
         hit("tape_decided")
         self._finish(batches)
         self._batches.shorten()
@@ -225,8 +191,8 @@ class Tape:
             yield from batch.deliveries
 
     def since(self, number: int) -> list[TapeBatch]:
-        """The batches behind a number."""
-        return [_tape_batch(row) for row in self._rows(number + 1)]
+        """The batches after a number."""
+        return [row.decided for row in read_rows(self._batches.folder, number + 1)]
 
     def tidy(self, settings: HousekeepingSettings, booked: int) -> None:
         """Compact the tape, unless the flow needs pieces after batch `booked` by their names."""
@@ -245,7 +211,7 @@ class Tape:
         self.last_delivery = 0
         self.records = 0
         self._listed = PieceSet()
-        batches = [_tape_batch(row) for row in self._rows(0)]
+        batches = self.since(-1)
         for batch in batches:
             self._note(batch)
         unfinished = takewhile(lambda one: self._decided.lack(one.number), reversed(batches))
@@ -253,10 +219,6 @@ class Tape:
         self._ready = []
         for path in self._staged.iterdir():
             sweep(path)
-
-    def _rows(self, since: int) -> list[dict[str, Any]]:
-        columns = 'batch, "at", pieces, records, bytes, deliveries'
-        return sorted(rows_of(self._batches.folder, columns, since), key=lambda row: row["batch"])
 
     def _finish(self, batches: Sequence[TapeBatch]) -> None:
         """Link and add the files of decided batches; doing it again changes nothing."""
@@ -312,27 +274,6 @@ class Tape:
         self._listed.add(batch.pieces)
 
 
-class PieceSet:
-    """Piece numbers on the tape: all through one number, and a few ahead of it."""
-
-    def __init__(self) -> None:
-        self.through = 0
-        self._ahead: set[int] = set()
-
-    @property
-    def highest(self) -> int:
-        return max(self._ahead, default=self.through)
-
-    def add(self, numbers: Iterable[int]) -> None:
-        self._ahead.update(numbers)
-        while self.through + 1 in self._ahead:
-            self.through += 1
-            self._ahead.remove(self.through)
-
-    def __contains__(self, number: int) -> bool:
-        return number <= self.through or number in self._ahead
-
-
 def _read(piece: Path, with_line: bool = False) -> pa.Table:
     """What a flow needs of a piece, with what came with messages, or the files of records."""
     file = pq.ParquetFile(piece)
@@ -344,13 +285,3 @@ def _read(piece: Path, with_line: bool = False) -> pa.Table:
 
 def _name(number: int) -> str:
     return f"{number:012}.parquet"
-
-
-def _fits(row: dict[str, Any], records: int, size: int, limits: BatchLimits) -> bool:
-    return bool(row["bytes"] + size <= limits.bytes and row["records"] + records <= limits.records)
-
-
-def _tape_batch(row: dict[str, Any]) -> TapeBatch:
-    pieces, proof = tuple(row["pieces"]), listed_hash(row)
-    parts = tuple(DeliveryPart(**part) for part in json.loads(row["deliveries"]))
-    return TapeBatch(row["batch"], row["at"], pieces, row["records"], row["bytes"], proof, parts)

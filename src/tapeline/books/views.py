@@ -97,6 +97,7 @@ class _Writer:
     def __init__(self, books: Books, dialect: Dialect) -> None:
         self._plan = books.plan
         self._layout = books.layout
+        self._point = books.cut()
         self._dialect = dialect
         self._quoted = dialect.quoted
         self._cut = dialect.quoted(PUBLISHED)
@@ -118,7 +119,7 @@ class _Writer:
 
     def table(self, name: str, about: str) -> Statement:
         """The rows that count: kept, and not taken back by a later batch."""
-        stored, shape = self._stored(self._layout.register(name))
+        stored, shape = self._stored(self._layout.table(self._point.register(name)))
         sql = (
             f"with register as (\n    select * from {stored}\n"
             f"    where _batch <= (select batch from {self._cut})\n)\n"
@@ -129,7 +130,7 @@ class _Writer:
 
     def summary(self, summary: Summary) -> Statement:
         """The journal folded: one row per key."""
-        stored, shape = self._stored(self._layout.journal(summary.name))
+        stored, shape = self._stored(self._layout.table(self._point.journal(summary.name)))
         kinds = self._kinds(summary, shape)
         key = [self._quoted(name) for name in summary.key]
         rows = f"{stored} where _batch <= (select batch from {self._cut})"
@@ -153,7 +154,7 @@ class _Writer:
 
     def running(self, summary: Summary, time: str) -> Statement:
         """A summary's measures added up over time, apart for every value of the other keys."""
-        stored, shape = self._stored(self._layout.journal(summary.name))
+        stored, shape = self._stored(self._layout.table(self._point.journal(summary.name)))
         others = [self._quoted(name) for name in summary.key if name != time]
         apart = f"partition by {', '.join(others)} " if others else ""
         over = (

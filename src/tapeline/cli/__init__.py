@@ -8,7 +8,19 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from tapeline.cli import broker, calendars, demo, operate, pull, quarantine, read, run, setup, sql
+from tapeline.cli import (
+    broker,
+    calendars,
+    demo,
+    operate,
+    plan,
+    pull,
+    quarantine,
+    read,
+    run,
+    setup,
+    sql,
+)
 from tapeline.cli.commands import Commands
 from tapeline.cli.options import err
 from tapeline.errors import OperationError, TapelineError
@@ -24,7 +36,7 @@ app = Commands(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for part in (setup.app, run.app, pull.app, read.app, sql.app, operate.app):
+for part in (setup.app, plan.app, run.app, pull.app, read.app, sql.app, operate.app):
     app.add_typer(part)
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(broker.app, name="broker")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tapeline.cli.commands import Commands
+from tapeline.cli.option_groups import BooksLocation, PipelineLocation, grouped
 from tapeline.cli.options import (
     DEFAULT_TARGET,
     AsJson,
@@ -16,9 +17,7 @@ from tapeline.cli.options import (
     Project,
     Root,
     Target,
-    TargetOption,
     Who,
-    books_of,
     load,
     out,
     print_json,
@@ -32,12 +31,11 @@ app = Commands()
 
 
 @app.command()
+@grouped
 def pause(
-    pipeline: Target = DEFAULT_TARGET,
+    place: PipelineLocation,
     who: Who = None,
     note: NoteOption = "",
-    project: Project = Path(),
-    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Pause publishing after the current batch.
@@ -47,7 +45,7 @@ def pause(
     from tapeline.books.quarantine import Actor
     from tapeline.operate import control
 
-    books = books_of(pipeline, project, root)
+    books = place.books()
     made = control.pause(books.layout, Actor(datetime.now(UTC), who, note))
     if as_json:
         print_json(made.as_dict())
@@ -57,16 +55,15 @@ def pause(
 
 
 @app.command()
+@grouped
 def resume(
-    pipeline: Target = DEFAULT_TARGET,
-    project: Project = Path(),
-    root: Root = None,
+    place: PipelineLocation,
     as_json: AsJson = False,
 ) -> None:
     """Resume publishing and process what arrived during the pause."""
     from tapeline.operate import control
 
-    ended = control.resume(books_of(pipeline, project, root).layout)
+    ended = control.resume(place.books().layout)
     if as_json:
         print_json({"paused": ended.as_dict() if ended else None})
     elif ended is None:
@@ -76,19 +73,18 @@ def resume(
 
 
 @app.command()
+@grouped
 def stop(
-    pipeline: Target = DEFAULT_TARGET,
+    place: PipelineLocation,
     seconds: Annotated[
         float, typer.Option(help="Maximum seconds to wait for the process to exit.")
     ] = 120.0,
-    project: Project = Path(),
-    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Stop a running pipeline after its current batch."""
     from tapeline.operate import control
 
-    stopped = control.stop(books_of(pipeline, project, root).layout, seconds)
+    stopped = control.stop(place.books().layout, seconds)
     if as_json:
         print_json({"stopped": stopped})
     else:
@@ -96,22 +92,21 @@ def stop(
 
 
 @app.command()
+@grouped
 def backup(
+    place: BooksLocation,
     into: Annotated[
         Path, typer.Argument(help="Folder for backups; each backup is a new folder in it.")
     ],
-    pipeline: TargetOption = DEFAULT_TARGET,
     archives: Annotated[
         bool, typer.Option("--archives", help="Also copy the original input files.")
     ] = False,
-    project: Project = Path(),
-    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy the books and audit the copy. Works while the pipeline is running."""
     from tapeline.operate.backup import back_up
 
-    books = books_of(pipeline, project, root)
+    books = place.books()
     with progress_of(as_json) as progress:
         task = progress.add_task("copying", total=None)
         folder, made = back_up(
@@ -126,17 +121,16 @@ def backup(
 
 
 @app.command()
+@grouped
 def restore(
+    place: BooksLocation,
     backup: Annotated[Path, typer.Argument(help="Backup folder, made by 'tapeline backup'.")],
-    pipeline: TargetOption = DEFAULT_TARGET,
-    project: Project = Path(),
-    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Restore a backup into an empty folder and audit it."""
     from tapeline.operate import backup as backups
 
-    books = books_of(pipeline, project, root)
+    books = place.books()
     with progress_of(as_json) as progress:
         task = progress.add_task("copying", total=None)
         made = backups.restore(

@@ -25,15 +25,19 @@ from tapeline.cli.options import (
     DEFAULT_TARGET,
     Project,
     Root,
+    Target,
     TargetOption,
+    books_of,
     load,
 )
-from tapeline.cli.pandas_aside import leave_pandas_aside
 from tapeline.settings import Settings
 
 if TYPE_CHECKING:
     from tapeline.books import Books
     from tapeline.plan import Plan
+
+
+LAST = "as_json"
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,14 @@ class BooksLocation:
         return load(self.pipeline, self.project, self.root)
 
     def books(self) -> Books:
-        from tapeline.books import Books
+        return books_of(self.pipeline, self.project, self.root)
 
-        plan, settings = self.load()
-        leave_pandas_aside()
-        return Books(plan, settings.home(plan.name))
+
+@dataclass(frozen=True)
+class PipelineLocation(BooksLocation):
+    """The same, where the pipeline is the command's argument."""
+
+    pipeline: Target = DEFAULT_TARGET
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -66,15 +73,14 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
         command(**given)
 
-    shown = [
-        option
+    # Its own options first, then those of groups, and --json last.
+    own = [
+        one.replace(annotation=hints[one.name], kind=one.KEYWORD_ONLY)
         for one in inspect.signature(command).parameters.values()
-        for option in (
-            _options(groups[one.name])
-            if one.name in groups
-            else [one.replace(annotation=hints[one.name], kind=one.KEYWORD_ONLY)]
-        )
+        if one.name not in groups
     ]
+    shared = [option for group in groups.values() for option in _options(group)]
+    shown = sorted([*own, *shared], key=lambda one: one.name == LAST)
     called.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     called.__annotations__ = {one.name: one.annotation for one in shown}
     return called

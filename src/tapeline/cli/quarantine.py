@@ -50,7 +50,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Decided(Wanted):
+class ChosenRecords(Wanted):
     """Records to decide about. Deciding about all of them needs --all."""
 
     positions: Annotated[
@@ -140,7 +140,7 @@ def _pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, Any]]:
 @app.command("redrive")
 @grouped
 def quarantine_redrive(
-    decided: Decided,
+    decided: ChosenRecords,
     place: BooksLocation,
     record: Annotated[
         Path | None, typer.Option(help="File with the corrected record; give one position with it.")
@@ -169,7 +169,9 @@ def quarantine_redrive(
 
 @app.command("dismiss")
 @grouped
-def quarantine_dismiss(decided: Decided, place: BooksLocation, as_json: AsJson = False) -> None:
+def quarantine_dismiss(
+    decided: ChosenRecords, place: BooksLocation, as_json: AsJson = False
+) -> None:
     """Dismiss records: they never count and stay in the register."""
     from tapeline.books.operator import DISMISS
     from tapeline.books.quarantine import decide

@@ -10,16 +10,11 @@ import typer
 from rich.table import Table as RichTable
 
 from tapeline.cli.commands import Commands
+from tapeline.cli.option_groups import BooksLocation, PipelineLocation, grouped
 from tapeline.cli.options import (
-    DEFAULT_TARGET,
     AsJson,
     AsReported,
     OutputFormat,
-    Project,
-    Root,
-    Target,
-    TargetOption,
-    books_of,
     checked_form,
     out,
     print_json,
@@ -37,7 +32,9 @@ app = Commands()
 
 
 @app.command()
+@grouped
 def report(
+    place: BooksLocation,
     name: Annotated[str, typer.Argument(help="Name of a summary, view or table.")],
     form: OutputFormat = "table",
     limit: Annotated[int, typer.Option(min=1, help="Maximum rows.")] = 10_000,
@@ -48,14 +45,11 @@ def report(
         bool, typer.Option("--unmatched", help="Show a table's corrections without an original.")
     ] = False,
     as_reported: AsReported = None,
-    pipeline: TargetOption = DEFAULT_TARGET,
-    project: Project = Path(),
-    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a summary, view or table, as it is now or as it was at an earlier time."""
     form = checked_form(form, as_json)
-    books = books_of(pipeline, project, root)
+    books = place.books()
     if verdict:
         rows = books.with_verdict(name, verdict)
     elif unmatched:
@@ -71,20 +65,19 @@ def report(
 
 
 @app.command()
+@grouped
 def export(
+    place: BooksLocation,
     name: Annotated[str, typer.Argument(help="Name of a summary, view or table.")],
     file: Annotated[
         Path,
         typer.Argument(help="Output file (.csv, .json or .parquet); overwritten if it exists."),
     ],
     as_reported: AsReported = None,
-    pipeline: TargetOption = DEFAULT_TARGET,
-    project: Project = Path(),
-    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a summary, view or table to a file."""
-    books = books_of(pipeline, project, root)
+    books = place.books()
     rows = books.read(name, parse_moment(as_reported) if as_reported else None)
     write_file(rows, file)
     if as_json:
@@ -94,23 +87,22 @@ def export(
 
 
 @app.command("why")
+@grouped
 def why_command(
+    place: BooksLocation,
     name: Annotated[str, typer.Argument(help="Name of a summary.")],
     key: Annotated[
         list[str],
         typer.Argument(help="Key values, in the order of the declaration; '*' matches any value."),
     ],
     records: Annotated[int, typer.Option(help="Maximum records to show per revision.")] = 20,
-    pipeline: TargetOption = DEFAULT_TARGET,
-    project: Project = Path(),
-    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how a number changed: when, by how much, why, and by which records."""
     from tapeline.books.revisions import why
 
     wanted = [None if value == "*" else value for value in key]
-    books = books_of(pipeline, project, root)
+    books = place.books()
     revisions = why(books, name, wanted, records)
     if as_json:
         print_json([plain(revision.facts()) for revision in revisions])
@@ -157,18 +149,17 @@ def origin(record: dict[str, Any]) -> str:
 
 
 @app.command("changes")
+@grouped
 def changes_command(
+    place: BooksLocation,
     since: Annotated[str, typer.Option(help="Compare with what was published at this time.")],
     name: Annotated[str | None, typer.Argument(help="Name of a summary (default: all).")] = None,
-    pipeline: TargetOption = DEFAULT_TARGET,
-    project: Project = Path(),
-    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """List the numbers that changed since a given time: old value, new value and cause."""
     from tapeline.books.revisions import changes
 
-    rows = changes(books_of(pipeline, project, root), parse_moment(since), name)
+    rows = changes(place.books(), parse_moment(since), name)
     if as_json:
         print_json([plain(row) for row in rows])
         return
@@ -184,17 +175,16 @@ def changes_command(
 
 
 @app.command("alerts")
+@grouped
 def alerts_command(
-    pipeline: Target = DEFAULT_TARGET,
+    place: PipelineLocation,
     all_of_them: Annotated[bool, typer.Option("--all", help="Also list closed alerts.")] = False,
-    project: Project = Path(),
-    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """List active alerts."""
     from tapeline.deliver.active_alerts import alerts
 
-    raised = alerts(books_of(pipeline, project, root))
+    raised = alerts(place.books())
     shown = [one for one in raised if all_of_them or one["closed_at"] is None]
     if as_json:
         print_json([plain(one) for one in shown])
@@ -208,13 +198,12 @@ def alerts_command(
 
 
 @app.command()
+@grouped
 def audit(
-    pipeline: Target = DEFAULT_TARGET,
+    place: PipelineLocation,
     full: Annotated[
         bool, typer.Option("--full", help="Check all batches, including those already checked.")
     ] = False,
-    project: Project = Path(),
-    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Prove that no record is lost or counted twice.
@@ -224,7 +213,7 @@ def audit(
     from tapeline.books.audit import audit as run_audit
     from tapeline.books.gaps import gaps_of
 
-    books = books_of(pipeline, project, root)
+    books = place.books()
     checks = run_audit(books, full)
     wrong = [check for check in checks if not check.balances]
     if as_json:

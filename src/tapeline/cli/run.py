@@ -1,4 +1,4 @@
-"""Commands that plan, run, watch and show a pipeline."""
+"""Commands that run, watch and show a pipeline."""
 
 from __future__ import annotations
 
@@ -33,76 +33,11 @@ from tapeline.words import counted
 
 if TYPE_CHECKING:
     from tapeline.books.status import Lag, Status
+    from tapeline.operate.runner import Runner
+    from tapeline.plan import Plan
+    from tapeline.settings import Settings
 
 app = Commands()
-
-
-@app.command()
-def plan(
-    pipeline: Target = DEFAULT_TARGET,
-    check: Annotated[bool, typer.Option(help="Also analyse every step with Spark.")] = False,
-    project: Project = Path(),
-    as_json: AsJson = False,
-) -> None:
-    """Check a pipeline and show its steps. Reads no data."""
-    from tapeline.plan.graph import makes_key
-    from tapeline.plan.views import refuse_wrong_views, view_inputs
-
-    found, settings = load(pipeline, project, None)
-    if check:
-        from tapeline.spark.jvm import prepare_jvm
-
-        prepare_jvm(settings, short=True)  # Java starts while Python imports the rest
-        from tapeline.books.references import rows_by_name
-        from tapeline.spark.compile import prepare
-        from tapeline.spark.session import build_session
-
-        rows = rows_by_name(found, settings.project)
-        steps_of = prepare(build_session(settings), found, rows, settings)
-        steps_of.refuse_cuts()
-        facts = {name: table.schema for name, table in rows.items()}
-        refuse_wrong_views(found.pipeline, {**facts, **steps_of.shapes})
-    steps = [
-        (kind, item.name, item.connector.path, str(item.where))
-        for kind, items in (
-            ("source", found.pipeline.sources),
-            ("reference", found.pipeline.references),
-        )
-        for item in items.values()
-    ]
-    steps += [
-        ("pull", one.name, f"{one.system.asks}, into {one.into}", str(one.where))
-        for one in found.pipeline.pulls.values()
-    ]
-    for step in (*found.tables, *found.summaries):
-        kind = "table" if step in found.tables else "summary"
-        steps.append((kind, step.name, ", ".join(i.name for i in step.inputs), str(step.where)))
-    steps += [
-        ("view", view.name, ", ".join(view_inputs(found.pipeline, view)), str(view.where))
-        for view in found.views
-    ]
-    steps += [
-        ("alert", alert.name, alert.reads, str(alert.where))
-        for alert in found.pipeline.alerts.values()
-    ]
-    steps += [
-        ("sink", sink.name, f"{sink.reads}, to {sink.connector.goes_to}", str(sink.where))
-        for sink in found.pipeline.sinks.values()
-    ]
-    if as_json:
-        names = ("kind", "name", "reads", "where")
-        print_json([dict(zip(names, step, strict=True)) for step in steps])
-        return
-    table = RichTable("kind", "name", "reads", "declared at", title=f"pipeline {found.name}")
-    for row in steps:
-        table.add_row(*map(readable, row))
-    out.print(table)
-    for step in found.tables if not check else ():
-        if makes_key(found.pipeline, step):
-            keys = readable(", ".join(step.key))
-            out.print(f"Step {step.name} computes its key ({keys}). Use --check to verify it.")
-    agreed = " Spark accepts every step." if check else ""
-    out.print(styled(f"Pipeline is valid.{agreed}", "green"))
 
 
 @app.command()
@@ -117,6 +52,9 @@ def run(
     seconds: Annotated[
         float | None, typer.Option(help="Exit after this many seconds (default: never).")
     ] = None,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Apply changed code first, without asking.")
+    ] = False,
     project: Project = Path(),
     root: Root = None,
     as_json: AsJson = False,
@@ -130,10 +68,8 @@ def run(
     from tapeline.spark.jvm import prepare_jvm
 
     # Java starts while Python imports the rest.
-    prepare_jvm(settings, short=once and is_short(found, settings))
-    from tapeline.operate.runner import Runner
-
-    with Runner(found, settings, once=once) as runner:
+    prepare_jvm(settings, short=once and not apply and is_short(found, settings))
+    with _runner(found, settings, apply, as_json, once) as runner:
         signal.signal(signal.SIGTERM, lambda *_: runner.stop())
         if once:
             done = runner.run_once()
@@ -162,6 +98,25 @@ def run(
                   f"Last batch: {facts['batch']}.")  # fmt: skip
 
 
+def _runner(found: Plan, settings: Settings, apply: bool, as_json: bool, once: bool) -> Runner:
+    """What runs the pipeline; code that the books were not made by is shown, or applied first."""
+    from tapeline.books.estimates import noticed_changes
+    from tapeline.books.layout import Layout
+    from tapeline.books.meanings import ChangedCodeError
+    from tapeline.cli.plan import applied, print_changes
+    from tapeline.operate.runner import Runner
+
+    try:
+        return Runner(found, settings, once=once)
+    except ChangedCodeError:
+        if not apply:
+            if not as_json:
+                print_changes(noticed_changes(found, Layout(settings.home(found.name))) or [])
+            raise
+    applied(found, settings, (None, "run --apply"), (True, False), as_json)
+    return Runner(found, settings, once=once)
+
+
 @app.command()
 def status(
     pipeline: Target = DEFAULT_TARGET,
@@ -171,6 +126,7 @@ def status(
 ) -> None:
     """Show position, lag, rate and batch times of a pipeline."""
     from tapeline.books.pulls import read_pulls, words_of
+    from tapeline.books.reference_ages import read_ages
     from tapeline.books.sizes import sizes_of
     from tapeline.books.status import Status, read_status
     from tapeline.books.stuck import words_of_stuck
@@ -185,9 +141,12 @@ def status(
         "bytes": sizes_of(books.layout, datetime.now(UTC)),
     }
     pulling = read_pulls(books.layout)
+    ages, now = read_ages(books.layout), datetime.now(UTC)
     totals = cut.commit.totals
     if as_json:
-        pulls = {"pulling": pulling.as_dict()} if pulling.pulls else {}
+        pulls: dict[str, Any] = {"pulling": pulling.as_dict()} if pulling.pulls else {}
+        if ages:
+            pulls["references"] = [one.as_dict() for one in ages]
         of_tables = {name: counts.as_dict() for name, counts in totals.items()}
         print_json({**found.as_dict(), **more, **pulls, "totals": of_tables})
         return
@@ -206,6 +165,9 @@ def status(
     for pull in pulling.pulls:
         words = words_of(pull, pulling.running)
         out.print(readable(f"pull {pull.pull}: {words}"), highlight=False, soft_wrap=True)
+    for one in ages:
+        words = f"reference {one.reference}: {one.words(now)}"
+        out.print(readable(words), highlight=False, soft_wrap=True)
     for name, counts in totals.items():
         if counts.verdicts:
             words = ", ".join(f"{k} {v:,}" for k, v in sorted(counts.verdicts.items()))

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table as RichTable
 
 from tapeline.cli.commands import Commands
+from tapeline.cli.option_groups import BooksLocation, grouped
 from tapeline.cli.options import (
     DEFAULT_TARGET,
     AsJson,
@@ -17,7 +18,6 @@ from tapeline.cli.options import (
     Project,
     Root,
     Target,
-    TargetOption,
     books_of,
     checked_form,
     err,
@@ -35,7 +35,9 @@ app = Commands()
 
 
 @app.command()
+@grouped
 def sql(
+    place: BooksLocation,
     query: Annotated[
         str | None, typer.Argument(help="A SELECT statement (default: list all tables).")
     ] = None,
@@ -45,9 +47,6 @@ def sql(
         float, typer.Option(min=0.1, help="Maximum seconds that the query may take.")
     ] = 60.0,
     as_reported: AsReported = None,
-    pipeline: TargetOption = DEFAULT_TARGET,
-    project: Project = Path(),
-    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Query the books with SQL (read-only).
@@ -57,7 +56,7 @@ def sql(
     from tapeline.books.sql import Limits, ask_sql, askable
 
     form = checked_form(form, as_json)
-    books = books_of(pipeline, project, root)
+    books = place.books()
     if query is None:
         known = askable(books)
         if form == "json":

@@ -12,19 +12,38 @@ if TYPE_CHECKING:
     from tapeline.connect.local import Console, Foreach, Memory
     from tapeline.connect.own import Own
     from tapeline.connect.postgres import PostgresPull
+    from tapeline.connect.query import Query
+    from tapeline.connect.references import DeltaReference, HttpReference, PostgresReference
 
-__all__ = ["Console", "Files", "Foreach", "HttpPull", "Kafka", "Memory", "Own", "PostgresPull"]
+__all__ = [
+    "Console",
+    "DeltaReference",
+    "Files",
+    "Foreach",
+    "HttpPull",
+    "HttpReference",
+    "Kafka",
+    "Memory",
+    "Own",
+    "PostgresPull",
+    "PostgresReference",
+    "Query",
+]
 
 # Imported when first asked for: a pipeline uses one or two of them.
 _MODULES = {
     "Console": "local",
+    "DeltaReference": "references",
     "Files": "files",
     "Foreach": "local",
     "HttpPull": "http",
+    "HttpReference": "references",
     "Kafka": "kafka",
     "Memory": "local",
     "Own": "own",
     "PostgresPull": "postgres",
+    "PostgresReference": "references",
+    "Query": "query",
 }
 
 

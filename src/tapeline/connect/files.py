@@ -16,10 +16,10 @@ from tapeline.declare.format import Format
 from tapeline.declare.schema import Field
 from tapeline.declare.source import Intakes
 from tapeline.errors import DeclarationError, OperationError
-from tapeline.formats.csv import Csv
 from tapeline.formats.fix import FixChecks, with_checks
 from tapeline.formats.named import FormatName, check_writes, format_of
 from tapeline.formats.records import FILE_COLUMN, NewFields, Records
+from tapeline.formats.reference_file import read_reference
 from tapeline.formats.schemas import FileSchemas
 from tapeline.settings import Settings
 
@@ -32,7 +32,8 @@ class Files:
     none. `new_fields` says what becomes of fields that the schema does not name: "ignore", or
     "keep", as JSON in the column `new_fields`. `fix_checks` says what becomes of FIX messages whose
     checksum or body length is wrong: "quarantine", or "warn", which lets them count. With `meta`
-    steps also see the column `file`: name, path, modified_at, line.
+    steps also see the column `file`: name, path, modified_at, line. `members` says which files of
+    an archive are read, as in "*.csv" (default: all).
     """
 
     path: str
@@ -42,6 +43,7 @@ class Files:
     new_fields: NewFields = "ignore"
     fix_checks: FixChecks = "quarantine"
     meta: bool = False
+    members: str = "*"
 
     def __post_init__(self) -> None:
         if self.meta and any(field.name == FILE_COLUMN for field in self.fields):
@@ -84,64 +86,8 @@ class Files:
         """The whole file as it stands, for a reference; without a schema every column is text."""
         path = project / self.path
         try:
-            return self._read(path)
-        except (OSError, pa.ArrowInvalid) as error:
+            return read_reference(path, self.format, self.fields if self.schema else ())
+        except (OSError, ValueError) as error:
             raise OperationError(
                 f"reference file {path} cannot be read: {error}. Put it there, or correct it."
             ) from None
-
-    def _read(self, path: Path) -> pa.Table:
-        import pyarrow.csv as pa_csv
-        import pyarrow.json as pa_json
-        import pyarrow.parquet as pq
-
-        types = {f.name: arrow_type(f) for f in self.fields} if self.schema else None
-        if path.suffix == ".parquet":
-            return pq.read_table(path)
-        if path.suffix == ".json":
-            options = pa_json.ParseOptions(explicit_schema=pa.schema(types) if types else None)
-            return pa_json.read_json(path, parse_options=options)
-        said = self.format if isinstance(self.format, Csv) else Csv()
-        if said.comment is not None or (not said.header and types is None):
-            raise OperationError(
-                f"reference file {path}: a reference cannot have comments, and without a header it "
-                "needs a schema. Change the declaration."
-            )
-        reading = pa_csv.ReadOptions(
-            encoding=said.encoding, column_names=None if said.header else list(types or ())
-        )
-        parsing = pa_csv.ParseOptions(delimiter=said.separator, quote_char=said.quote or False)
-        with pa_csv.open_csv(path, reading, parsing) as file:
-            names = file.schema.names
-        convert = pa_csv.ConvertOptions(
-            column_types=types or {name: pa.string() for name in names},
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-            **({"null_values": ["", *said.nulls]} if said.nulls else {}),
-        )
-        return pa_csv.read_csv(path, reading, parsing, convert)
-
-
-def arrow_type(field: Field) -> pa.DataType:
-    """The Arrow type of a simple column."""
-    if field.decimal:
-        return pa.decimal128(*field.decimal)
-    simple = {
-        "string": pa.string(),
-        "boolean": pa.bool_(),
-        "tinyint": pa.int8(),
-        "smallint": pa.int16(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "float": pa.float32(),
-        "double": pa.float64(),
-        "date": pa.date32(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "binary": pa.binary(),
-    }
-    if field.type not in simple:
-        raise DeclarationError(
-            f"a reference cannot have the column '{field.name}' of type {field.type}. Use another "
-            "type."
-        )
-    return simple[field.type]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tapeline.connect.http_body import ACCEPTED, EncodedError, TooLongError, parts_of
-from tapeline.connect.json_page import Answer, cut
+from tapeline.connect.json_page import JsonPage, cut
 from tapeline.connect.pulling import LaterError, Position, PulledPage
 from tapeline.errors import DeclarationError, OperationError
 from tapeline.extras import require
@@ -43,6 +43,9 @@ class HttpPull:
     limit_parameter: str = "limit"
     records_per_page: int = 1_000
 
+    kind = "pull"
+    accepts = "application/json"
+
     def __post_init__(self) -> None:
         require("http", "HttpPull")
         if not self.path.startswith("/"):
@@ -57,14 +60,27 @@ class HttpPull:
     def asks(self) -> str:
         return f"GET {self.path}"
 
-    def reader(self, name: str, settings: PullSettings, secret: str) -> HttpReader:
-        return HttpReader(self, name, settings, secret)
+    def reader(self, name: str, settings: PullSettings, secret: str) -> HttpPages:
+        return HttpPages(self, name, settings, secret)
+
+
+class Asked(Protocol):
+    """What is asked for."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def accepts(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def asks(self) -> str: ...
 
 
 class HttpReader:
-    """Asks for one page after the other over one connection. Follows no redirect."""
+    """Asks one address over one connection. Follows no redirect."""
 
-    def __init__(self, pull: HttpPull, name: str, settings: PullSettings, secret: str) -> None:
+    def __init__(self, pull: Asked, name: str, settings: PullSettings, secret: str) -> None:
         import httpx
 
         self._pull = pull
@@ -78,10 +94,71 @@ class HttpReader:
                 "'https://office.example.com'."
             ) from None
         _check(self._url, name, bool(secret))
-        headers = {"Accept": "application/json", "Accept-Encoding": ACCEPTED}
+        headers = {"Accept": pull.accepts, "Accept-Encoding": ACCEPTED}
         if secret:
             headers["Authorization"] = f"Bearer {secret}"
         self._client = httpx.Client(headers=headers, timeout=settings.timeout_seconds)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def content(self, said: Mapping[str, str]) -> bytes:
+        """The whole answer to these parameters, within the limits."""
+        import httpx
+
+        try:
+            with self._client.stream("GET", self._url.copy_merge_params(dict(said))) as answer:
+                self._refuse(answer)
+                return self._body(answer)
+        except httpx.RequestError as error:
+            words = str(error).replace(self._url.host, "the server") or type(error).__name__
+            raise LaterError(self._words(f"got no answer: {words}")) from None
+
+    def _body(self, answer: httpx.Response) -> bytes:
+        parts = []
+        ends = time.monotonic() + self._settings.timeout_seconds
+        try:
+            for part in parts_of(answer, self._settings.answer_bytes):
+                parts.append(part)
+                if time.monotonic() > ends:
+                    raise LaterError(self._words("took longer than timeout_seconds to answer"))
+        except TooLongError:
+            raise OperationError(
+                self._words(
+                    f"returned more than {self._settings.answer_bytes:,} bytes. Ask for less at a "
+                    f"time (records_per_page), or raise pull.{self._name}.answer_bytes"
+                )
+            ) from None
+        except EncodedError as error:
+            raise LaterError(self._words(f"returned an answer that {error}")) from None
+        return b"".join(parts)
+
+    def _refuse(self, answer: httpx.Response) -> None:
+        status = answer.status_code
+        if status == 200:
+            return
+        if status >= 500 or status in LATER:
+            raise LaterError(
+                self._words(f"answered {status}"), _retry_after(answer.headers.get("Retry-After"))
+            )
+        advice = "Expected 200. Correct the path, or the address in the settings"
+        if status in (401, 403):
+            advice = (
+                f"The token was refused. Correct the variable in pull.{self._name}.secret_variable "
+                "and start again"
+            )
+        elif 300 <= status < 400:
+            advice = "Redirects are not followed. Set the final address"
+        raise OperationError(self._words(f"answered {status}. {advice}"))
+
+    def _words(self, what: str) -> str:
+        return f"{self._pull.kind} '{self._name}': {self._pull.asks} {what}."
+
+
+class HttpPages(HttpReader):
+    """Asks for one page after the other."""
+
+    _pull: HttpPull
 
     def page(self, position: Position | None) -> PulledPage:
         stands = position or {"cursor": None, "taken": 0, "digest": "", "seen": []}
@@ -111,10 +188,7 @@ class HttpReader:
         beyond = {"cursor": following, "taken": 0, "digest": "", "seen": seen}
         return PulledPage(new, beyond, 0.0 if answer.lines else None)
 
-    def close(self) -> None:
-        self._client.close()
-
-    def _refuse_nameless_end(self, answer: Answer) -> None:
+    def _refuse_nameless_end(self, answer: JsonPage) -> None:
         """A page that is full and names no cursor: most likely the cursor has another name."""
         if not answer.names_cursor and len(answer.lines) >= self._pull.records_per_page:
             raise OperationError(
@@ -124,8 +198,11 @@ class HttpReader:
                 )
             )
 
-    def _answer(self, cursor: str | None) -> Answer:
-        content = self._content(cursor)
+    def _answer(self, cursor: str | None) -> JsonPage:
+        said = {self._pull.limit_parameter: str(self._pull.records_per_page)}
+        if cursor is not None:
+            said[self._pull.cursor_parameter] = cursor
+        content = self.content(said)
         try:
             return cut(content, self._pull.records, self._pull.next_cursor)
         except (ValueError, RecursionError):
@@ -137,60 +214,6 @@ class HttpReader:
                     f"'{self._pull.records}' and the cursor '{self._pull.next_cursor}'"
                 )
             ) from None
-
-    def _content(self, cursor: str | None) -> bytes:
-        import httpx
-
-        said = {self._pull.limit_parameter: str(self._pull.records_per_page)}
-        if cursor is not None:
-            said[self._pull.cursor_parameter] = cursor
-        try:
-            with self._client.stream("GET", self._url.copy_merge_params(said)) as answer:
-                self._refuse(answer)
-                return self._body(answer)
-        except httpx.RequestError as error:
-            words = str(error).replace(self._url.host, "the server") or type(error).__name__
-            raise LaterError(self._words(f"got no answer: {words}")) from None
-
-    def _body(self, answer: httpx.Response) -> bytes:
-        parts = []
-        ends = time.monotonic() + self._settings.timeout_seconds
-        try:
-            for part in parts_of(answer, self._settings.answer_bytes):
-                parts.append(part)
-                if time.monotonic() > ends:
-                    raise LaterError(self._words("took longer than timeout_seconds to answer"))
-        except TooLongError:
-            raise OperationError(
-                self._words(
-                    f"returned more than {self._settings.answer_bytes:,} bytes. Lower "
-                    f"records_per_page, or raise pull.{self._name}.answer_bytes"
-                )
-            ) from None
-        except EncodedError as error:
-            raise LaterError(self._words(f"returned an answer that {error}")) from None
-        return b"".join(parts)
-
-    def _refuse(self, answer: httpx.Response) -> None:
-        status = answer.status_code
-        if status == 200:
-            return
-        if status >= 500 or status in LATER:
-            raise LaterError(
-                self._words(f"answered {status}"), _retry_after(answer.headers.get("Retry-After"))
-            )
-        advice = "Expected 200. Correct the path, or the address in the settings"
-        if status in (401, 403):
-            advice = (
-                f"The token was refused. Correct the variable in pull.{self._name}.secret_variable "
-                "and start again"
-            )
-        elif 300 <= status < 400:
-            advice = "Redirects are not followed. Set the final address"
-        raise OperationError(self._words(f"answered {status}. {advice}"))
-
-    def _words(self, what: str) -> str:
-        return f"pull '{self._name}': {self._pull.asks} {what}."
 
 
 def _check(url: httpx.URL, name: str, secret: bool) -> None:

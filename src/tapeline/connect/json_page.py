@@ -15,7 +15,7 @@ WHITESPACE = re.compile(r"[ \t\r\n]*")
 
 
 @dataclass(frozen=True)
-class Answer:
+class JsonPage:
     """The records of an answer as they came, one line each, and the cursor after them."""
 
     lines: tuple[bytes, ...]
@@ -23,7 +23,7 @@ class Answer:
     names_cursor: bool
 
 
-def cut(content: bytes, records: str, next_cursor: str) -> Answer:
+def cut(content: bytes, records: str, next_cursor: str) -> JsonPage:
     """Cut an answer apart. Raises ValueError when it is not JSON, KeyError at another shape.
 
     A number keeps all its digits: the text of a record is never parsed and written again. Only line
@@ -53,7 +53,7 @@ def cut(content: bytes, records: str, next_cursor: str) -> Answer:
         raise KeyError(f"a list '{records}'")
     if (cursor is not None and not isinstance(cursor, str | int)) or isinstance(cursor, bool):
         raise KeyError(f"a text, a whole number or null as '{next_cursor}'")
-    return Answer(lines, None if cursor in (None, "") else str(cursor), next_cursor in said)
+    return JsonPage(lines, None if cursor in (None, "") else str(cursor), next_cursor in said)
 
 
 def _line(text: str) -> bytes:

@@ -41,8 +41,8 @@ class Kafka:
     one partition. A partition that the tape does not know yet begins at `starting`: "earliest",
     "latest", a moment such as "2026-11-13 10:00", or offsets by partition, {"trades/0": 100}. At
     `ending` nothing more is taken: "latest" as of the start of the run, a moment, or the offsets
-    behind the last ones. With `meta` steps also see the column `message`: key, headers, topic,
-    partition, offset, timestamp. `new_fields` and `fix_checks` are as of Files. `schemas` says
+    after the last ones. With `meta` steps also see the column `message`: key, headers, topic,
+    partition, offset, timestamp. `new_fields` and `fix_checks` are as for Files. `schemas` says
     how Avro was written: a file, of every message; a folder of <id>.avsc, of messages that begin
     with their schema's id; without it the registry that the settings name has the ids.
     """

@@ -29,7 +29,7 @@ def label(partition: Partition) -> str:
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """The first offset that a partition still holds, and the one behind its last message."""
+    """The first offset that a partition still holds, and the one after its last message."""
 
     first: int
     end: int

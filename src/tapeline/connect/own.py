@@ -19,7 +19,7 @@ from tapeline.settings import Settings
 class Own:
     """Records of a source of your own, an object with the methods of `Source`.
 
-    `format`, `schema`, `zone` and `new_fields` are as of Files. Delivers: exactly once into the
+    `format`, `schema`, `zone` and `new_fields` are as for Files. Delivers: exactly once into the
     tape if the source can go on at a position, otherwise at least once.
     """
 

@@ -53,19 +53,24 @@ class LaterError(OperationError):
         self.after_seconds = after_seconds
 
 
-def reader_of(name: str, system: System, settings: Settings) -> Reader:
-    """The reader of a declared pull: where it asks, and as whom, are settings."""
+def login_of(what: str, name: str, settings: Settings) -> tuple[PullSettings, str]:
+    """Where a pull or reference asks, and its secret: both are settings."""
     said = settings.pull.get(name, PullSettings())
     if not said.address:
         hint = did_you_mean(name, settings.pull) if settings.pull else ""
         raise DeclarationError(
-            f"pull '{name}' has no address. Add it to tapeline.toml: [pull.{name}] address = "
+            f"{what} has no address. Add it to tapeline.toml: [pull.{name}] address = "
             f"'...'; or set TAPELINE_PULL_{name.upper()}_ADDRESS.{hint}"
         )
     secret = os.environ.get(said.secret_variable, "") if said.secret_variable else ""
     if said.secret_variable and not secret:
         raise DeclarationError(
-            f"pull '{name}': the environment variable {said.secret_variable} is not set. The "
+            f"{what}: the environment variable {said.secret_variable} is not set. The "
             f"setting pull.{name}.secret_variable names it."
         )
-    return system.reader(name, said, secret)
+    return said, secret
+
+
+def reader_of(name: str, system: System, settings: Settings) -> Reader:
+    """The reader of a declared pull."""
+    return system.reader(name, *login_of(f"pull '{name}'", name, settings))

@@ -125,7 +125,7 @@ class Format(Protocol):
         return self
 
     def for_sink(self, project: Path, schemas: str | None) -> Format:
-        """This format, ready to encode rows; `schemas` is as of Kafka."""
+        """This format, ready to encode rows; `schemas` is as for Kafka."""
         return self
 
     def begin_batch(self) -> None:

@@ -57,3 +57,26 @@ class Intakes(Protocol):
 
     def from_own(self, source: Source) -> Any:
         """A source of one's own."""
+
+    def from_query(self, query: Any) -> Any:
+        """A Structured Streaming query."""
+
+
+class SomeIntakes:
+    """An `Intakes` that takes nothing, to ask about some kinds of source: `other` is the rest."""
+
+    def other(self, path: str) -> Any:
+        """The answer for a kind that is not overridden; `path` is what a plan shows of it."""
+        return None
+
+    def from_folder(self, files: Any) -> Any:
+        return self.other(files.path)
+
+    def from_topics(self, kafka: Any) -> Any:
+        return self.other(kafka.path)
+
+    def from_own(self, source: Source) -> Any:
+        return self.other(source.path)
+
+    def from_query(self, query: Any) -> Any:
+        return self.other(query.path)

@@ -13,8 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from tapeline.books import Books, Layout, exact
+from tapeline.books.commit import Commit
 from tapeline.books.commits import read_commits
 from tapeline.books.fold import fold_view, kinds_of, stored_rows
+from tapeline.books.generations import History, view_journal, view_register
 from tapeline.books.measures import shown_fields, shown_numbers
 from tapeline.books.position import has_rows
 from tapeline.declare import Sink, Summary
@@ -25,7 +27,7 @@ from tapeline.deliver.view_changes import ViewChanges
 from tapeline.errors import OperationError
 from tapeline.plan import Plan
 from tapeline.show import plain
-from tapeline.store.duckdb import Connection, connect, quoted, register_table
+from tapeline.store.duckdb import Connection, connect, quoted
 
 Row = dict[str, Any]
 BATCHES_PER_READ, ROWS_PER_READ = 200, 20_000
@@ -106,6 +108,12 @@ class Outbox:
             places[row.batch] = row.hash
         return places
 
+    def _history(self, first: int, last: int) -> History:
+        """Which generations hold these batches, as the last of them knows."""
+        decided = [row for row in read_commits(self._layout.commits, last, last) if row.decides]
+        commit = decided[-1].commit if decided else Commit()
+        return History(self._layout, commit, (first, last))
+
     def _send(self, rows: list[Row]) -> list[Row]:
         """The user's function over a batch; what it gives must be dictionaries."""
         if self._alert:
@@ -126,9 +134,8 @@ class Outbox:
 
     def _rows(self, first: int, last: int) -> tuple[pa.Schema, Iterator[Row]]:
         """Kept rows that came (`_sign` 1) or were taken back (-1), in the order of the tape."""
-        folder = self._layout.register(self._reads)
         with connect() as connection:
-            if not register_table(connection, "r", folder, (first, last)):
+            if not view_register(connection, "r", self._history(first, last), self._reads):
                 return pa.schema([]), iter(())
             order = ", ".join([*PLACE, *(["r._position.row"] if has_rows(connection, "r") else [])])
             place = f"concat_ws('/', {order})"
@@ -143,15 +150,16 @@ class Outbox:
         """Numbers that changed, each with what it was and what it is, in the order of the key."""
         assert self._summary is not None
         with connect() as connection:
-            folder = self._layout.journal(self._summary.name)
-            if not register_table(connection, "j", folder, (first, last)):
+            history = self._history(first, last)
+            if not view_journal(connection, "j", history, self._summary):
                 return pa.schema([]), iter(())
             kinds = kinds_of(connection, "j", self._summary)
             measures = list(kinds)
             stored = connection.sql("select * from j limit 0").to_arrow_table().schema
             moved = _moved(connection, self._summary, kinds, (first, last))
             before: list[Row] = []
-            if fold_view(connection, self._layout, self._summary, first - 1):
+            generation = history.commit.generation_of(self._summary.name, first - 1)
+            if fold_view(connection, self._layout, self._summary, first - 1, generation=generation):
                 connection.register("moved", moved.select(self._summary.key))
                 same = " and ".join(
                     f"folded.{k} is not distinct from moved.{k}"

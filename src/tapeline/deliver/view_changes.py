@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tapeline.books import Books
 from tapeline.books.commit import Commit, Counts
+from tapeline.books.generations import CODE
 from tapeline.books.reader import ReadPoint, told
 from tapeline.books.sql import whole_numbers
 from tapeline.declare import View
@@ -21,7 +22,7 @@ from tapeline.deliver.arrow_rows import as_rows
 from tapeline.errors import OperationError
 from tapeline.plan.views import key_of_view, stored_inputs
 from tapeline.show import plain
-from tapeline.store.duckdb import Connection, connect, quoted, register_table
+from tapeline.store.duckdb import Connection, QueryError, connect, quoted, register_table
 
 Row = dict[str, Any]
 ROWS_PER_VIEW = 1_000_000  # computed twice for every batch that moves one of its inputs
@@ -44,10 +45,8 @@ class ViewChanges:
     def between(self, then: int, now: int) -> tuple[pa.Schema, Iterator[Row]]:
         """The rows that differ between two batches, in the order of the key."""
         with connect() as connection, told(self._view.name):
-            columns = [
-                self._compute(connection, name, self._books.at(batch))
-                for name, batch in (("before_", then), ("after_", now))
-            ][-1]
+            columns = self._compute(connection, "after_", self._books.at(now))
+            self._before(connection, self._books.at(then), columns)
             key = key_of_view(self._books.plan.pipeline, self._view, columns)
             self._refuse_repeats(connection, key, now)
             order = ", ".join(map(quoted, key))
@@ -62,6 +61,16 @@ class ViewChanges:
         shown = [field for field in differing.schema if field.name not in (*key, "_new")]
         return _shape(differing.schema, key, shown), _paired(differing, key, now, cause)
 
+    def _before(self, connection: Connection, point: ReadPoint, columns: list[str]) -> None:
+        """The view at the earlier batch; no rows if it did not suit the tables of that time."""
+        try:
+            if self._compute(connection, "before_", point) == columns:
+                return
+        except QueryError:
+            if point.commit.generation == self._books.cut().commit.generation:
+                raise  # its inputs are of the same code: the view itself fails
+        connection.execute("create or replace temp table before_ as from after_ limit 0")
+
     def _moved(self, before: Commit, after: Commit) -> bool:
         """Whether a batch moved something that the view reads: rows, facts or a clock."""
         plan = self._books.plan
@@ -69,6 +78,7 @@ class ViewChanges:
         clocks = {plan.entry_of(summary.stream).name for summary in read}
         return (
             any(after.tables.get(name, Counts()).rows for name in self._inputs)
+            or any(after.stood(name) != before.stood(name) for name in self._inputs)
             or any(after.references.get(n) != before.references.get(n) for n in self._inputs)
             or any(after.clocks.get(name) != before.clocks.get(name) for name in clocks)
         )
@@ -106,12 +116,13 @@ class ViewChanges:
 
     def _causes(self, connection: Connection, batch: int) -> str | None:
         """All causes in the batch: one entry may change many rows of a view."""
-        layout, plan = self._books.layout, self._books.plan.pipeline
-        found: set[str] = set()
+        layout, plan, point = self._books.layout, self._books.plan.pipeline, self._books.at(batch)
+        found: set[str] = {CODE} if point.commit.applied else set()
         for name in self._inputs:
             if name in plan.references:
                 continue
-            folder = layout.journal(name) if name in plan.summaries else layout.register(name)
+            stored = point.journal(name) if name in plan.summaries else point.register(name)
+            folder = layout.table(stored)
             if register_table(connection, "entries_", folder, (batch, batch)):
                 query = f"select distinct _cause from entries_ where _batch = {batch}"
                 found |= {cause for (cause,) in connection.execute(query).fetchall() if cause}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from tapeline.books.tape import Tape, TapeBatch
+from tapeline.books.tape import Tape
+from tapeline.books.tape_batches import TapeBatch
 
 TapeRanges = dict[str, list[TapeBatch]]
 

@@ -11,7 +11,7 @@ from tapeline.books import StagedFile, exact
 from tapeline.books.commit import Commit, Counts, TapePosition, TapeRange
 from tapeline.books.row_hash import hash_of
 from tapeline.books.schemas import TAPE_LEAF
-from tapeline.books.tape import TapeBatch
+from tapeline.books.tape_batches import TapeBatch
 from tapeline.flow.posting import SummaryResult
 from tapeline.flow.step_input import StepInput
 from tapeline.flow.table import TableResult
@@ -39,7 +39,7 @@ def commit_of(
     clocks = {n: r.clock for n, r in computed.items() if isinstance(r, TableResult)}
     reached = {source: TapePosition(last=tape.last) for source, tape in taken.tapes.items()}
     counts = {name: _counts(result) for name, result in computed.items()}
-    return Commit(
+    found = Commit(
         tapes=dict(taken.tapes),
         positions=before.positions | reached,
         references=dict(taken.references),
@@ -50,6 +50,10 @@ def commit_of(
         acted=taken.acted,
         milliseconds=milliseconds,
     )
+    if before.generation == 1:
+        return found
+    stood = {"generation": before.generation, "generations": before.generations}
+    return found.model_copy(update=stood)
 
 
 def tape_range(batches: Sequence[TapeBatch], given: StepInput) -> TapeRange:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from tapeline.books.position import Position, position_of
 from tapeline.books.schemas import BEGINNING
 from tapeline.books.table_id import TableId
+from tapeline.errors import OperationError
 from tapeline.flow.commit import Computed
 from tapeline.flow.culprits import Culprits, at_fault, make
 from tapeline.flow.inputs import BatchInput, InputReader
@@ -59,6 +60,8 @@ class Batch:
             if not culprits:
                 break
             for one in culprits:
+                if one.table in self.begun.above:
+                    raise self._not_in(one)
                 refused.setdefault(one.table, {}).update(one.failed)
             self._refuse_too_many(refused)
             output.again()
@@ -66,13 +69,14 @@ class Batch:
             assert isinstance(result, SummaryResult)
             name = summary.summary.name
             computed[name] = result
-            output.rows(TableId.journal(name), result.journal)
-            output.rows(TableId.links(name), result.links)
+            generation = self.begun.steps.generation(name)
+            output.rows(TableId.journal(name, generation), result.journal)
+            output.rows(TableId.links(name, generation), result.links)
         return computed
 
     def _tables(self, refused: Refused, output: Output) -> tuple[Computed, dict[str, StepInput]]:
         begun, beginning = self.begun, self.beginning
-        given: dict[str, StepInput] = {}
+        given = dict(begun.above)
         computed: Computed = {}
         for step in begun.steps.tables:
             name = step.table.name
@@ -92,7 +96,7 @@ class Batch:
             check_balance(name, judged)
             computed[name] = judged
             given[name] = judged.kept
-            output.rows(TableId.register(name), judged.register)
+            output.rows(TableId.register(name, begun.steps.generation(name)), judged.register)
         return computed, given
 
     def _posted(
@@ -105,6 +109,14 @@ class Batch:
             return post(step, given[stream], self.number, clock, self.beginning.culprits)
         except Culprits as found:
             return found
+
+    def _not_in(self, found: Culprits) -> OperationError:
+        """A summary that is added to a table fails on a record that the table has kept."""
+        place, failure = next(iter(found.failed.items()))
+        return OperationError(
+            f"{failure.reason}, on the record {place.text} that table '{found.table}' has kept. "
+            f"{failure.words} Change the summary so that it can count every record of the table."
+        )
 
     def _refuse_too_many(self, refused: Refused) -> None:
         for name, failed in refused.items():

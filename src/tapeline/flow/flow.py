@@ -11,25 +11,29 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 
 import pyarrow as pa
 
 from tapeline.books import Decision, Layout, StagedFile
+from tapeline.books.builds import standing_generations
+from tapeline.books.code import store_code
 from tapeline.books.commit import Commit
 from tapeline.books.operator import Act, OperatorTape
 from tapeline.books.references import References
 from tapeline.books.table_id import TableId
-from tapeline.books.tape import Tape, TapeBatch
+from tapeline.books.tape import Tape
+from tapeline.books.tape_batches import TapeBatch
 from tapeline.failpoints import hit
 from tapeline.flow.backlog import Backlog, TapeRanges, records_of
 from tapeline.flow.batch_size import BatchSize
 from tapeline.flow.commit import Computed, Taken, commit_of, tape_range
 from tapeline.flow.compute import NOWHERE, Batch, Output
 from tapeline.flow.inputs import BatchInput, InputReader
-from tapeline.flow.ledger import Ledger
-from tapeline.flow.steps import Compile, Compute, StepFailedError, Steps
+from tapeline.flow.ledger import Ledger, LedgerPlace
+from tapeline.flow.steps import Compile, Compute, StepFailedError, Steps, TableStep
 from tapeline.flow.table import TableResult, TableState
 from tapeline.plan import Plan
 from tapeline.plan.views import refuse_wrong_views
@@ -76,9 +80,13 @@ class Flow:
         self._busy = threading.Lock()
         self._pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="books")
         self.layout = Layout(settings.home(plan.name))
-        self.references = References(plan, self.layout, settings.project)
+        self.references = References(plan, self.layout, settings, clock)
         # Steps that were prepared for the same plan and references may be given.
-        self.steps: Steps = steps or self._prepare()
+        self._generations = standing_generations(self.layout, plan)
+        self._described = store_code(self.layout, plan)
+        self.steps: Steps = (
+            replace(steps, generations=self._generations) if steps else self._prepare()
+        )
         self.operator = OperatorTape(self.layout.operator)
         self.room = BatchSize(settings.flow.records_per_batch, settings.flow.target_batch_seconds)
         self._batches = 0  # since the start, as far as it matters
@@ -90,9 +98,14 @@ class Flow:
             self._refuse_views()
         self._recovery = Recovery(self._recover)
         self._recovery.ensure()
+        self.references.follow()
 
     def _prepare(self) -> Steps:
-        return self._compile(self.references.rows)
+        return replace(self._compile(self.references.rows), generations=self._generations)
+
+    def _register_of(self, step: TableStep) -> Path:
+        name = step.table.name
+        return self.layout.register(name, self.steps.generation(name))
 
     def _refuse_views(self) -> None:
         facts = {name: rows.schema for name, rows in self.references.rows.items()}
@@ -102,10 +115,9 @@ class Flow:
         """Reload state from the books, at start and after a failed batch."""
         wait(self._writing)  # a file of the failed batch must not appear under the next one
         self.ledger = Ledger(
-            self.layout.home,
-            self.plan.name,
+            LedgerPlace(self.layout.home, self.plan.name),
             self.steps.schemas,
-            self.steps.code,
+            replace(self.steps.code, described=self._described),
             self._pool,
             self._clock(),
         )
@@ -113,7 +125,7 @@ class Flow:
         if self._remembered != decided:  # a batch that failed undecided left nothing in memory
             self.memories = {
                 step.table.name: TableState.of(
-                    step, self.layout.register(step.table.name), self.settings.flow.identity_keys
+                    step, self._register_of(step), self.settings.flow.identity_keys
                 )
                 for step in self.steps.tables
             }
@@ -266,6 +278,7 @@ class Flow:
         list(self._pool.map(_warmed, steps))
 
     def close(self) -> None:
+        self.references.close()
         self._pool.shutdown()
 
     @property

@@ -19,13 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tapeline.books.position import WHOLE, row_column
-from tapeline.books.schemas import POSITION
+from tapeline.books.schemas import OF_VERSIONS, POSITION
 from tapeline.flow.key_index import Hashes, KeyIndex
 from tapeline.flow.key_verdicts import (
     KEY_STATES,
     NO_STATES,
     SUPERSEDED,
-    VERDICTS,
     KeyedRecords,
     KeyVerdicts,
 )
@@ -33,7 +32,7 @@ from tapeline.store.duckdb import arrow_of, connect, register_table
 
 # Repeats and corrections mostly come soon: the latest records are found without opening a file.
 RECENT_KEYS = 250_000
-STORED = "_verdict in ('kept', 'applied', 'superseded') and _row = 0 and _key is not null"
+STORED = f"_verdict in {OF_VERSIONS} and _row = 0 and _key is not null"
 
 
 class Identity:
@@ -137,7 +136,7 @@ class RecentVersions:
             "key_hash": found.hashes,
             "sequence": found.sequences,
             "content": found.contents,
-            "verdict": pa.array(VERDICTS).take(pa.array(self.verdicts[places])),
+            "verdict": pa.array(OF_VERSIONS).take(pa.array(self.verdicts[places])),
             **{name: pc.struct_field(where, name) for name in ("source", "part", "at")},
             "row": row,
             "batch": np.full(len(places), self.batch, dtype=np.int64),

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import pyarrow as pa
 
 from tapeline.books.operator import DISMISS, REDRIVE, Act
 from tapeline.books.position import WHOLE, Position, position_of
-from tapeline.books.tape import Tape
+from tapeline.books.tape_batches import TapeBatch
 from tapeline.flow.backlog import TapeRanges
 from tapeline.flow.culprits import make
 from tapeline.flow.step_input import StepInput, StepOutput, kept_records, tape_records, with_acts
 from tapeline.flow.steps import Steps, TableStep
 from tapeline.flow.table import TableState
+
+
+class Records(Protocol):
+    """A tape for reading."""
+
+    def read(self, batches: Iterable[TapeBatch]) -> pa.Table:
+        """The records of some batches, in tape order."""
+
+    def find(self, places: Sequence[tuple[int, int]]) -> pa.Table:
+        """Single records by part and place, in that order."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +37,14 @@ class BatchInput:
     given: dict[str, StepInput]  # by table: its tape's records, and those that come again
     made: dict[str, StepOutput]
     acts: Sequence[Act] = ()
+    above: Mapping[str, StepInput] = field(default_factory=dict)  # of tables that are only read
 
 
 @dataclass(frozen=True)
 class InputReader:
     """Where a batch's records come from: the tapes, and for acts of operators what is stored."""
 
-    tapes: Mapping[str, Tape]
+    tapes: Mapping[str, Records]
     memories: Mapping[str, TableState]
     culprits: int  # maximum records of a batch that may make a step fail
 
@@ -81,7 +93,7 @@ class InputReader:
             again = replace(tape_records(leaf, stream), only=_only(messages, places))
             empty = tape_records(leaf.slice(0, 0), stream)
         else:
-            above = next(s for s in steps.tables if s.table.name == stream)
+            above = steps.table(stream)
             kept = self.memories[stream].stored.standing(places, "kept")
             again = kept_records(above, kept)
             empty = kept_records(above, kept.slice(0, 0))

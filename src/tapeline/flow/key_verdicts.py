@@ -17,7 +17,6 @@ from tapeline.flow.key_index import Hashes
 
 Flags = npt.NDArray[np.bool_]
 KEPT, APPLIED, SUPERSEDED, DUPLICATE, CONFLICT = range(5)
-VERDICTS = ("kept", "applied", "superseded")
 NOWHERE = Position("", 0, 0)
 # What is stored of keys: each version with its verdict, its place, and the batch that gave it.
 KEY_STATES = pa.schema(

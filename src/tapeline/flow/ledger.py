@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 
 from tapeline.books import Commits, Decision, StagedFile, TableWriter
 from tapeline.books.commit import Commit
+from tapeline.books.commits import restored_epoch
 from tapeline.books.meanings import Code, check_code
 from tapeline.books.row_hash import hash_of
 from tapeline.books.table_id import TableId
@@ -25,26 +27,43 @@ from tapeline.store.decisions import DecidedTables
 SHAPE = 1
 
 
+@dataclass(frozen=True)
+class LedgerPlace:
+    """Which books, and where their commits are; those of a build are in a folder of its own."""
+
+    home: Path
+    pipeline: str
+    build: Path | None = None
+    first: int = 1  # the first batch that these commits tell of
+    any_code: bool = False  # of a change: the books were made by the code before it
+
+    @property
+    def commits(self) -> Path:
+        return (self.build or self.home) / "commits"
+
+
 class Ledger:
     """The writer's side of a pipeline's books, without its tapes."""
 
     def __init__(
         self,
-        home: Path,
-        pipeline: str,
+        place: LedgerPlace,
         schemas: Mapping[TableId, pa.Schema],
         code: Code,
         pool: Executor,
         now: datetime,
     ) -> None:
         self._pool = pool
-        self.commits = Commits(home / "commits")
-        self._fingerprints = dict(code.fingerprints)
+        self.commits = Commits(place.commits, place.first)
+        # What a build adds to a table comes after what the books added before, in their epoch.
+        self.commits.epoch = max(self.commits.epoch, restored_epoch(place.home))
+        self._code = code
         if self.commits.last is not None:
             self._refuse_newer(self.commits.last)
-            check_code(home, self.commits.last, code, schemas)
+            if not place.any_code:
+                check_code(place.home, self.commits.last, code, schemas)
         self.books = {
-            table: TableWriter(home / table.path, schema, f"{pipeline}/{table.path}")
+            table: TableWriter(place.home / table.path, schema, f"{place.pipeline}/{table.path}")
             for table, schema in schemas.items()
         }
         by_path = {table.path: book for table, book in self.books.items()}
@@ -58,7 +77,8 @@ class Ledger:
 
     def decide(self, commit: Commit, now: datetime) -> Decision:
         """The one write that makes a batch real: its input range and its output files."""
-        return self.commits.decide(commit.made_by(SHAPE, self._fingerprints), now)
+        made = commit.made_by(SHAPE, self._code.fingerprints, self._code.described)
+        return self.commits.decide(made, now)
 
     def finish(self, decision: Decision) -> None:
         """Add the staged files to their tables; doing it again changes nothing."""

@@ -48,6 +48,7 @@ class StandingRows:
             "r._position.source = w.s and r._position.part = w.p and r._position.at = w.a "
             f"and {row} = w.n"
         )
+        self.until = LAST_BATCH  # what a build reads stands as it did at an earlier batch
         self._recent: deque[tuple[int, pa.Table]] = deque()
         # A redriven record is stored in a later batch than the one it came in.
         self._moved: dict[Position, int] = {}
@@ -81,7 +82,7 @@ class StandingRows:
             places = pa.table([*map(pa.array, columns)], schema=WANTED)
             connection.register("wanted", places)
             rows = connection.sql(
-                f"select r.*, w.c as _why from ({standing('stored', LAST_BATCH, verdict)}) r "
+                f"select r.*, w.c as _why from ({standing('stored', self.until, verdict)}) r "
                 f"join wanted w on {self._same} order by r._position, r._row"
             ).to_arrow_table()
         return rows.select(schema.names).cast(schema)

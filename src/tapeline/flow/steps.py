@@ -5,8 +5,8 @@ How they run is the business of a `Compute`: Spark's prepared plans, or a stand-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -127,6 +127,25 @@ class Steps:
 
     tables: tuple[TableStep, ...]
     summaries: tuple[SummaryStep, ...]
+    generations: Mapping[str, int] = field(default_factory=dict)  # of those that are not the first
+    above: tuple[TableStep, ...] = ()  # read by these and not computed with them
+
+    def generation(self, name: str) -> int:
+        """The generation of a table or summary that the steps write."""
+        return self.generations.get(name, 1)
+
+    def table(self, name: str) -> TableStep:
+        """A table, whether it is computed here or only read."""
+        return next(s for s in (*self.tables, *self.above) if s.table.name == name)
+
+    def only(self, names: Collection[str]) -> Steps:
+        """These steps alone; the other tables are read as they are stored."""
+        return replace(
+            self,
+            tables=tuple(s for s in self.tables if s.table.name in names),
+            summaries=tuple(s for s in self.summaries if s.summary.name in names),
+            above=tuple(s for s in self.tables if s.table.name not in names),
+        )
 
     @property
     def fingerprints(self) -> dict[str, str]:
@@ -146,11 +165,16 @@ class Steps:
     @property
     def schemas(self) -> dict[TableId, pa.Schema]:
         """The tables that the steps fill."""
-        found = {TableId.register(step.table.name): step.register_schema for step in self.tables}
+        found = {
+            TableId.register(
+                step.table.name, self.generation(step.table.name)
+            ): step.register_schema
+            for step in self.tables
+        }
         for step in self.summaries:
-            name = step.summary.name
-            found[TableId.journal(name)] = with_columns(step.columns, JOURNAL)
-            found[TableId.links(name)] = step.links_schema
+            name, generation = step.summary.name, self.generation(step.summary.name)
+            found[TableId.journal(name, generation)] = with_columns(step.columns, JOURNAL)
+            found[TableId.links(name, generation)] = step.links_schema
         return found
 
     @property

@@ -173,7 +173,7 @@ class _JsonText:
                 return
 
     def _find(self, pattern: re.Pattern[bytes]) -> bytes:
-        """Go behind the next match."""
+        """Go to the end of the next match."""
         while not (found := pattern.search(self._text, self._at)):
             self._at = len(self._text)
             self._need()
@@ -240,7 +240,7 @@ def _structure(text: bytes) -> tuple[NDArray[np.int64], NDArray[np.int8], NDArra
 
 
 def _end_of_text(text: bytes, start: int) -> int:
-    """Just behind the quote that ends a string; 0 where it goes on."""
+    """The place after the quote that ends a string; 0 if the string continues."""
     while found := END_OF_TEXT.search(text, start):
         if found[0] == b'"':
             return found.end()

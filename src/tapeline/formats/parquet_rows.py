@@ -48,7 +48,7 @@ def json_rows(file: io.RawIOBase, bounds: FileLimits) -> Iterator[list[bytes]]:
         if made + int(costs.sum()) > bounds.unpacked_bytes:
             _refuse_above(made + int(sizes_of(batch, 0).sum()), bounds)
         for some in _slices(batch, costs, bounds.bytes_at_once):
-            rows = _json(some, names)
+            rows = json_of(some)
             made += sum(map(len, rows))
             _refuse_above(made, bounds)
             yield rows
@@ -79,11 +79,17 @@ def _slices(batch: Any, costs: Sizes, bytes_at_once: int) -> Iterator[Any]:
         first, before = last, int(ends[last - 1])
 
 
-def _json(batch: Any, names: list[str]) -> list[bytes]:
+def json_of(batch: Any) -> list[bytes]:
+    """The rows of an Arrow batch, by the rules of `json_rows`."""
     # Two casts: Arrow writes an instant in its own zone, so it has to be UTC before it is text.
     plain = [column.cast(_mapped(column.type, _plain)) for column in map(_whole, batch.columns)]
     texts = [column.cast(_mapped(column.type, _text)) for column in plain]
-    return [json_line(row) for row in pa.Table.from_arrays(texts, names=names).to_pylist()]
+    return [
+        json_line(row)
+        for row in pa.Table.from_arrays(texts, names=batch.schema.names).to_pylist(
+            maps_as_pydicts="lossy"
+        )
+    ]
 
 
 def _whole(column: Any) -> Any:

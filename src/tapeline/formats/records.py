@@ -33,6 +33,7 @@ class Records:
     messages: bool = False
     meta: bool = False
     what: str = "the source"
+    added: tuple[Field, ...] = ()  # what Tapeline adds to each record; steps do not see it
 
     def __post_init__(self) -> None:
         found = format_of(self.what, self.format, "message" if self.messages else "file")
@@ -79,7 +80,7 @@ class Records:
             raise DeclarationError(f"{self.what} needs a schema to decode its records.")
         fields = parse_schema(self.schema)
         if self.new_fields == "ignore":
-            return fields
+            return (*fields, *self.added)
         if any(field.name.lower() == NEW_FIELDS.name for field in fields):
             raise DeclarationError(
                 f"{self.what}: the schema has a column '{NEW_FIELDS.name}', which is reserved for "

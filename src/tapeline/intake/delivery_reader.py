@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from tempfile import SpooledTemporaryFile, TemporaryFile
@@ -34,11 +35,16 @@ class FileRules:
     keep: Literal["archive", "delete"] = "archive"
     schemas: Path = Path("schemas")  # where those of Avro files are kept
     meta: bool = False  # whether the file of each record goes onto the tape
+    members: str = "*"  # which files of an archive are read
 
     @property
     def written(self) -> Format:
         """The format, whether it was given by its name or as an object."""
         return format_of("the source", self.format, "file")
+
+    def reads_member(self, name: str) -> bool:
+        """Whether a file of an archive is read: by its name, or by its path in the archive."""
+        return any(fnmatchcase(one, self.members) for one in (name, name.rpartition("/")[2]))
 
 
 @dataclass(frozen=True)
@@ -122,9 +128,14 @@ class DeliveryReader:
         if kind == "zip" and compression_of(os.pread(self._handle, MAGIC_BYTES, 0)):
             raise UnreadableFileError("it is a zip archive that was compressed; send the archive")
         left = [self.limits.unpacked_bytes]  # of all members together
+        chosen = 0
         for member in zip_members(self.open()) if kind == "zip" else tar_members(self._unpacked()):
-            with closing(MemberFile(member, self, left)) as file:
-                yield file
+            if self._form.reads_member(member.name):
+                chosen += 1
+                with closing(MemberFile(member, self, left)) as file:
+                    yield file
+        if not chosen and self._form.members != "*":
+            raise UnreadableFileError(f"none of its members is named '{self._form.members}'")
 
     def archive(self) -> str | None:
         """Which archive the file is, if its format does not read archives as such."""

@@ -63,7 +63,7 @@ class DropFolder:
         """The next paths to look at, in order of name; at most `limit`, round and round.
 
         A pass that could not look at everything goes on where the last one ended, so that files
-        which wait for something cannot keep the ones behind them waiting too.
+        which wait for something cannot keep the next ones waiting too.
         """
         with closing(_Handles()) as handles:
             found = (

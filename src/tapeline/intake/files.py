@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 
-from tapeline.books.tape import Tape, TapeBatch
+from tapeline.books.tape import Tape
+from tapeline.books.tape_batches import TapeBatch
 from tapeline.errors import OperationError
 from tapeline.formats.limits import IntakeLimits, UnreadableFileError
 from tapeline.intake.appended import still_begins_with, tail
@@ -142,12 +142,7 @@ class FileIntake(SourceIntake):
     def __enter__(self) -> FileIntake:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @contextmanager

@@ -1,13 +1,13 @@
-"""Handing pages over to a drop folder, each exactly once, together with the position behind them.
+"""Handing pages over to a drop folder, each exactly once, together with the position after them.
 
 A page is written under a hidden name, which intake leaves alone. One file then names both the page
-and the position behind it: this decides. The page's rename to its own name is what hands it over,
+and the position after it: this decides. The page's rename to its own name is what hands it over,
 and it can happen only once: a page that is decided and still has its hidden name is owed, one that
 has none was handed over, whether or not intake has taken it since. So nothing is asked for twice
 that was decided, and nothing shows in the drop folder that was not.
 
 The drop folder is in no backup. Intake's own folder is, so a page that has left the drop folder is
-in every later one. `safe` is the position behind the last such page; restored books go back to it.
+in every later one. `safe` is the position after the last such page; restored books go back to it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SERIES_LETTERS = 8
 
 @dataclass(frozen=True)
 class PullState:
-    """Where a pull stands: what it asks, the position behind the last page, and that page's name.
+    """The state of a pull: what it asks, the position after the last page, and that page's name.
 
-    `waiting` are pages that were in the drop folder when last seen, each with the position behind
+    `waiting` are pages that were in the drop folder when last seen, each with the position after
     it. `series` keeps the names of a pull that was started over apart from those of the one before.
     """
 
@@ -78,7 +78,7 @@ class Handover:
         self._hand_over()
 
     def deliver(self, lines: Sequence[bytes], position: Position | None) -> None:
-        """Hand a page over, and stand behind it from now on."""
+        """Hand a page over, and move the position past it."""
         self.finish()
         if not lines and position == self.stands.position:
             return

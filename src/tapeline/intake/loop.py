@@ -1,22 +1,21 @@
-"""The intakes of a running pipeline. They wait while the flow is too far behind."""
+"""The intakes of a running pipeline. They wait while the flow lags too far."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 
 from tapeline.books.status_file import PartitionLag, StatusFile
-from tapeline.books.tape import TapeBatch
+from tapeline.books.tape_batches import TapeBatch
 from tapeline.errors import OperationError, RefusedError, TapelineError, in_words
 from tapeline.flow.flow import Flow
 from tapeline.intake.opening import Opening
 from tapeline.intake.source_intake import SourceIntake
-from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.supervisor import Supervisor
 
@@ -31,12 +30,11 @@ class IntakeLoop:
 
     def __init__(
         self,
-        plan: Plan,
+        opening: Opening,
         settings: Settings,
         flow: Flow,
         supervisor: Supervisor,
         status: StatusFile,
-        clock: Callable[[], datetime],
     ) -> None:
         self._settings = settings
         self._flow = flow
@@ -48,9 +46,8 @@ class IntakeLoop:
         self._new: deque[tuple[str, TapeBatch]] = deque()
         for name, tape in flow.tapes.items():
             tape.on_append = partial(self._on_append, name)
-        opening = Opening(plan, settings, flow, clock)
         self._intakes: dict[str, SourceIntake] = {
-            name: opening.open(name) for name in plan.pipeline.sources
+            name: opening.open(name) for name in flow.plan.pipeline.sources
         }
         self.hand_over()
 
@@ -114,7 +111,13 @@ class IntakeLoop:
 
     def _take(self, name: str) -> int:
         """Pieces that came on the tape; none while the flow is at work on enough of them."""
-        return 0 if self._waits(name) else self._intakes[name].take()
+        if self._waits(name):
+            return 0
+        intake = self._intakes[name]
+        taken = intake.take()
+        if intake.query is not None:
+            self._status.queries[name] = intake.query
+        return taken
 
     def _waits(self, name: str) -> bool:
         """Whether the source waits for the flow, so that its files can share a piece.
@@ -128,6 +131,8 @@ class IntakeLoop:
     def take_all(self, stop: threading.Event) -> None:
         """Take everything there is, once. An error is kept as `failure`."""
         self.failure = None
+        for intake in self._intakes.values():
+            intake.to_the_end = True
         try:
             self._take_all(stop)
         except BaseException as error:  # noqa: BLE001 - a thread must not end without a word
@@ -171,7 +176,7 @@ class IntakeLoop:
         return any(held)
 
     def lag(self, now: datetime) -> Mapping[str, Mapping[str, PartitionLag]]:
-        """How far the books are behind their sources, by source and partition."""
+        """The lag of the books, by source and partition."""
         found = {
             name: intake.partitions(self._flow.backlog.booked(name), now)
             for name, intake in self._intakes.items()

@@ -159,7 +159,7 @@ class _Stream:
         return b"".join(self.content(size))
 
     def content(self, size: int) -> Iterator[bytes]:
-        """What is in a member, without the padding behind it."""
+        """What is in a member, without the padding after it."""
         if size < 0:
             raise UnreadableFileError("its tar archive is damaged: a size below zero")
         yield from self._take(size)

@@ -13,9 +13,11 @@ from tapeline.books.quarantine import user
 from tapeline.declare.source import Source
 from tapeline.flow.flow import Flow
 from tapeline.formats.limits import IntakeLimits
+from tapeline.intake.checkpoint import Checkpoint
 from tapeline.intake.files import FileIntake, FileRules
 from tapeline.intake.kafka import TopicIntake, TopicOwner
 from tapeline.intake.own import OwnIntake
+from tapeline.intake.query import QueryIntake
 from tapeline.intake.source_intake import SourceIntake
 from tapeline.plan import Plan
 from tapeline.settings import Settings
@@ -24,18 +26,26 @@ from tapeline.store.files import make_shared_folder, sync
 if TYPE_CHECKING:
     from tapeline.connect.files import Files
     from tapeline.connect.kafka import Kafka
+    from tapeline.connect.query import Query
+    from tapeline.connect.running_query import Queries
 
 
 class Opening:
     """Opens intakes for a flow's tapes."""
 
     def __init__(
-        self, plan: Plan, settings: Settings, flow: Flow, clock: Callable[[], datetime]
+        self,
+        plan: Plan,
+        settings: Settings,
+        flow: Flow,
+        clock: Callable[[], datetime],
+        queries: Queries,
     ) -> None:
         self._plan = plan
         self._settings = settings
         self._flow = flow
         self._clock = clock
+        self._queries = queries
         self._layout = Layout(settings.home(plan.name))
         said = settings.intake
         self._limits = IntakeLimits(
@@ -79,7 +89,7 @@ class Opening:
         drop: Path = self._settings.within(files.path)
         make_shared_folder(drop)
         keep = self._settings.intake.keep
-        rules = FileRules(files.format, keep, self._layout.schemas, files.meta)
+        rules = FileRules(files.format, keep, self._layout.schemas, files.meta, files.members)
         intake = FileIntake(drop, self._flow.tapes[name], rules, self._limits, self._clock)
         intake.recover()
         return intake
@@ -90,6 +100,13 @@ class Opening:
         settings = self._settings.kafka
         intake = TopicIntake(kafka, tape, settings, self._limits, self._clock, owner)
         intake.recover(self._flow.backlog.booked(name))
+        return intake
+
+    def query(self, name: str, query: Query) -> QueryIntake:
+        checkpoint = Checkpoint(name, self._layout.query(name))
+        tape, queries = self._flow.tapes[name], self._queries
+        intake = QueryIntake(query, tape, queries, checkpoint, self._limits, self._clock)
+        intake.start_over = self._settings.intake.lost_checkpoint == "start_over"
         return intake
 
     def own(self, name: str, source: Source) -> OwnIntake:
@@ -110,6 +127,9 @@ class SourceOpening:
 
     def from_topics(self, kafka: Kafka) -> SourceIntake:
         return self._opening.topics(self._name, kafka)
+
+    def from_query(self, query: Query) -> SourceIntake:
+        return self._opening.query(self._name, query)
 
     def from_own(self, source: Source) -> SourceIntake:
         return self._opening.own(self._name, source)

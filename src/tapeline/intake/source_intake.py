@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
+from tapeline.books.status import QueryStatus
 from tapeline.books.status_file import PartitionLag
 
 
@@ -16,6 +17,7 @@ class SourceIntake(Protocol):
     rounds: int  # how often all of the source was looked at
     answer_seconds: float = 0.0  # how long an answer of the other side may take
     has_read: bool = True  # whether the other side has ever let us in
+    to_the_end: bool = False  # whether the run ends when all that is there was taken
 
     def take(self) -> int:
         """Take what is there once; the number of pieces that came on the tape."""
@@ -38,10 +40,15 @@ class SourceIntake(Protocol):
         """Files that wait in a drop folder, and their bytes; None where there is no folder."""
         return None
 
+    @property
+    def query(self) -> QueryStatus | None:
+        """How far a Structured Streaming query is; None of other sources."""
+        return None
+
     def look_again(self) -> bool:
         """Look for the end again at the next take; whether something hides records until then."""
         return False
 
     def partitions(self, booked: int, now: datetime) -> Mapping[str, PartitionLag]:
-        """How far the books are behind the other side, by its partitions."""
+        """The lag of the books, by partition of the other side."""
         return {}

@@ -24,7 +24,7 @@ from tapeline.books import Books
 from tapeline.books.status import Status, read_status
 from tapeline.broker import Broker
 from tapeline.connect.kafka import client_options
-from tapeline.declare.source import Source
+from tapeline.declare.source import SomeIntakes
 from tapeline.errors import OperationError, TapelineError
 from tapeline.operate.runner import Runner, now
 from tapeline.plan import Plan
@@ -124,8 +124,8 @@ def free_port(wanted: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Targets:
-    """Where the simulator sends: an `Intakes` that takes nothing."""
+class _Targets(SomeIntakes):
+    """Where the simulator sends."""
 
     settings: Settings
 
@@ -135,8 +135,8 @@ class _Targets:
     def from_topics(self, kafka: Any) -> Topic:
         return Topic(kafka.names[0], client_options(self.settings.kafka))
 
-    def from_own(self, source: Source) -> Path:
-        raise OperationError(f"the demo cannot send to {source.path}. Use files or Kafka.")
+    def other(self, path: str) -> Path:
+        raise OperationError(f"the demo cannot send to {path}. Use files or Kafka.")
 
 
 class Stopped(Exception):

@@ -20,6 +20,7 @@ from tapeline.flow.table import TableResult
 from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.spark.compile import compiler
+from tapeline.spark.queries import needs_of
 from tapeline.spark.session import build_session
 from tapeline.store.lock import WriterLock
 
@@ -36,7 +37,7 @@ def rehearse(
     """
     lock = WriterLock(books.layout.home)
     try:
-        session = build_session(settings, plan.name, short=True)
+        session = build_session(settings, plan.name, needs_of(plan), short=True)
         lock.enter_jvm(session)
         tapes = {n: Tape(books.layout, n, _now) for n in plan.pipeline.sources}
         flow = Flow(compiler(session, plan, settings), plan, settings, tapes, _now)

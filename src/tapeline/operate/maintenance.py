@@ -31,7 +31,8 @@ class Maintenance:
 
         if due(self._settings.balances_every_batches):
             for summary in self._flow.plan.summaries:
-                write_balances(self._flow.layout, summary, batch)
+                generation = self._flow.steps.generation(summary.name)
+                write_balances(self._flow.layout, summary, batch, generation)
         if due(self._settings.compact_every_batches):
             self._tidy()
 

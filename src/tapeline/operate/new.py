@@ -19,6 +19,7 @@ from typing import Any
 from tapeline.declare.pipeline import NAME
 from tapeline.declare.schema import ODD_NAME
 from tapeline.errors import OperationError, QuestionError
+from tapeline.formats.encodings import UTF8
 from tapeline.formats.json import Json
 from tapeline.formats.named import declaration
 from tapeline.operate.sample import Sample, read_sample
@@ -29,6 +30,10 @@ IMPORTS = ("Files", "Pipeline", "Stream", "expect_or_quarantine")
 TEMPLATES = Path(__file__).parent / "templates"
 COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 OWN_NAMES = ("", "hour", "records", "everything")  # of the summary that is proposed
+DAY = re.compile(r"(?<!\d)(19|20)\d\d([-_]?)(0[1-9]|1[0-2])\2([0-2]\d|3[01])(?!\d)")
+META = """
+# The name of the sample has a date and its records have none: meta=True adds the column `file`,
+# as in F.col("file.name")."""
 COFFEE = [
     ("s1", "2026-03-02T08:05:00Z", "north", 2, "6.40"),
     ("s2", "2026-03-02T08:40:00Z", "south", 1, "2.90"),
@@ -80,6 +85,12 @@ class Proposal:
         return next((c.name for c in self.columns if c.type == "timestamp" and c.always), None)
 
     @property
+    def meta(self) -> bool:
+        """Whether the file's name has a date that the records lack."""
+        dated = any(c.type in ("date", "timestamp") for c in self.columns)
+        return not dated and DAY.search(self.sample.name) is not None
+
+    @property
     def groups(self) -> list[str]:
         """The column with few values that a summary is made by."""
         return [c.name for c in self.columns if c.values and c.always][:1]
@@ -118,7 +129,7 @@ def write_project(folder: Path, name: str, proposal: Proposal) -> list[Path]:
     written = []
     for place in ("sample", "landing"):  # the one in landing is taken by the first run
         (folder / place).mkdir(parents=True, exist_ok=True)
-        written.append(folder / place / f"sample.{suffix}")
+        written.append(folder / place / f"{_file_name(proposal)}.{suffix}")
         written[-1].write_bytes(whole)
     for template in sorted(TEMPLATES.iterdir()):
         path = folder / template.name.removesuffix(".txt")
@@ -139,12 +150,16 @@ def _words(name: str, proposal: Proposal, suffix: str) -> dict[str, str]:
     columns = ",\n    ".join(f"{_quoted(c.name)} {c.type}" for c in proposal.columns)
     left_out = ", ".join(proposal.left_out)
     declared, own = declaration(proposal.sample.format)
+    encoding = proposal.sample.format.encoding
     return {
         "name": name,
         "format": declared,
         "imports": ", ".join(sorted({*IMPORTS, *own}, key=lambda one: (one[0].islower(), one))),
         "of_lines": _of_lines(proposal.sample),
-        "suffix": suffix,
+        "file": f"{_file_name(proposal)}.{suffix}",
+        "meta": ", meta=True" if proposal.meta else "",
+        "about_meta": META if proposal.meta else "",
+        "as_utf8": "" if encoding == UTF8 else f'.decode("{encoding}").encode()',
         "columns": columns,
         "left_out": f"\n# Left out: {left_out}" if left_out else "",
         "options": f"({', '.join(options)})" if options else "",
@@ -158,6 +173,11 @@ def _words(name: str, proposal: Proposal, suffix: str) -> dict[str, str]:
         "records": str(len(proposal.records)),
         "header": repr(proposal.header.decode("utf-8", "replace") if proposal.header else None),
     }
+
+
+def _file_name(proposal: Proposal) -> str:
+    """The sample keeps its name where that says something."""
+    return re.sub(r"[^\w-]", "_", proposal.sample.name) if proposal.meta else "sample"
 
 
 def _of_lines(sample: Sample) -> str:

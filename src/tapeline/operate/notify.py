@@ -16,6 +16,7 @@ from typing import Any
 
 from tapeline.errors import DeclarationError
 from tapeline.settings import NotifySettings
+from tapeline.supervisor import back_off
 
 COMMAND_SECONDS = 30.0
 WEBHOOK_SECONDS = 10.0
@@ -81,7 +82,7 @@ class Notifier:
                 with self._something:
                     if self._stop:
                         return
-                    self._something.wait(min(MAX_WAIT_SECONDS, 2.0 ** (attempts - 1)))
+                    self._something.wait(back_off(attempts, MAX_WAIT_SECONDS))
                 continue
             attempts, self.problem = 0, None
             with self._something:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from random import Random
-from types import TracebackType
 
 from tapeline.books.commits import restored_epoch
 from tapeline.books.layout import Layout
@@ -110,12 +109,7 @@ class Puller:
     def __enter__(self) -> Puller:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _open(self, pull: Pull, plan: Plan, settings: Settings, opened: ExitStack) -> ActivePull:

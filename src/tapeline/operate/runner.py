@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tapeline.books import Layout
@@ -17,6 +16,7 @@ from tapeline.deliver import SinkWorkers
 from tapeline.errors import TapelineError
 from tapeline.flow.flow import Flow, Published
 from tapeline.intake.loop import IntakeLoop
+from tapeline.intake.opening import Opening
 from tapeline.operate.control import paused, refuse_paused
 from tapeline.operate.maintenance import Maintenance
 from tapeline.operate.run_log import RunLog
@@ -25,6 +25,7 @@ from tapeline.operate.snapshot import answer_all
 from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.spark.compile import compiler
+from tapeline.spark.queries import SparkQueries, needs_of
 from tapeline.spark.session import build_session
 from tapeline.store.housekeeping import kept_for
 from tapeline.store.lock import WriterLock
@@ -64,7 +65,7 @@ class Runner:
         self._given_session = session
         self._failed: TapelineError | None = None
         try:
-            self._open(session or build_session(settings, plan.name))
+            self._open(session or build_session(settings, plan.name, needs_of(plan)))
         except BaseException:
             self._lock.release()
             raise
@@ -83,8 +84,9 @@ class Runner:
         self.supervisor = Supervisor(
             self.plan.name, self.settings.supervise, self._reports.tell, self._clock
         )
+        opening = Opening(self.plan, self.settings, self.flow, self._clock, SparkQueries(session))
         self.taking = IntakeLoop(
-            self.plan, self.settings, self.flow, self.supervisor, self._reports.status, self._clock
+            opening, self.settings, self.flow, self.supervisor, self._reports.status
         )
         self.delivering = SinkWorkers(
             self.plan, self.settings, self.supervisor, lambda: self.flow.published_batch
@@ -96,12 +98,7 @@ class Runner:
     def __enter__(self) -> Runner:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
         self.flow.close()
         self.taking.close()

@@ -6,20 +6,23 @@ takes a path only, does not name the comment sign, and takes money for floating-
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tapeline.declare.format import Format
 from tapeline.errors import OperationError
 from tapeline.formats.csv import Csv
+from tapeline.formats.encodings import UTF8
 from tapeline.formats.json import Json
 from tapeline.formats.limits import IntakeLimits, UnreadableFileError
 from tapeline.formats.text import Text
@@ -38,38 +41,63 @@ VALUE = re.compile(r"\s*|[+-]?[\d.,]+|\d{4}-\d\d-\d\d.*|true|false", re.IGNORECA
 class Sample:
     """The records of a sample, and the format to declare."""
 
-    format: Format
+    format: Json | Csv
     rows: Sequence[Mapping[str, Any]]
     records: Sequence[bytes]
     header: bytes | None = None
     around: tuple[bytes, bytes] | None = None  # what is before and after the list of a document
+    name: str = "sample"  # of the file, or of the one in an archive
 
     def content(self, most: int) -> bytes:
         """A file of the same kind with the first records, each on a line of its own."""
         some = list(self.records[:most])
+        whole = b"\n".join([*([self.header] if self.header is not None else []), *some, b""])
         if self.around:
-            return b"\n".join([self.around[0], b",\n".join(some), self.around[1], b""])
-        return b"\n".join([*([self.header] if self.header is not None else []), *some, b""])
+            whole = b"\n".join([self.around[0], b",\n".join(some), self.around[1], b""])
+        return whole.decode("utf-8", "replace").encode(self.format.encoding, "replace")
 
 
 def read_sample(path: Path) -> Sample:
     """What a file of JSON or CSV contains, plain, compressed or the first one in an archive."""
-    lines = _read(path, Text())
+    encoding = _encoding(path)
+    lines, member = _read(path, Text(encoding))
     if not lines:
         raise OperationError(f"{path} contains no records.")
+    name = PurePosixPath(member or path.name).name.partition(".")[0] or "sample"
+    found = _sample(path, lines, encoding)
+    return replace(found, format=replace(found.format, encoding=encoding), name=name)
+
+
+def _sample(path: Path, lines: list[bytes], encoding: str) -> Sample:
     first = lines[0].lstrip()
     if first.startswith(b"{") and isinstance(_json(first), dict):
         rows = [_object(line, number) for number, line in enumerate(lines, start=1)]
         return Sample(Json(), rows, lines)
     if first.startswith((b"{", b"[")):
-        return _document(path)
+        return _document(path, encoding)
     if b"\0" in first:
-        raise OperationError(f"{path} is not text. A sample is JSON or CSV, in UTF-8.")
+        raise OperationError(f"{path} is not text. A sample is JSON or CSV.")
     return _csv(path, lines)
 
 
-def _read(path: Path, said: Format) -> list[bytes]:
-    """The first records of a file, or of the first file in an archive."""
+def _encoding(path: Path) -> str:
+    """How the text is written, as far as its bytes tell."""
+    lines, _ = _read(path, Text("latin-1"))  # every byte is a character there
+    raw = b"\n".join(lines).decode("utf-8").encode("latin-1")
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    with path.open("rb") as file:
+        head = file.read(SAMPLE_BYTES)
+    old_mac = ["mac_roman"] if b"\r" in head and b"\n" not in head else []
+    for encoding in (UTF8, *old_mac, "cp1252"):
+        with suppress(UnicodeDecodeError):
+            raw.decode(encoding)
+            return encoding
+    return "latin-1"
+
+
+def _read(path: Path, said: Format) -> tuple[list[bytes], str | None]:
+    """The first records of a file, or of the first file in an archive, and that one's name."""
     # Only here: commands that make no project do not need it.
     from tapeline.intake.delivery_reader import DeliveryReader, FileRules
 
@@ -92,7 +120,7 @@ def _read(path: Path, said: Format) -> list[bytes]:
         raise OperationError(f"{path} cannot be read: {error}.") from None
     finally:
         os.close(handle)
-    return found[:SAMPLE_RECORDS]
+    return found[:SAMPLE_RECORDS], member
 
 
 def _json(text: bytes) -> Any:
@@ -109,14 +137,15 @@ def _object(line: bytes, number: int) -> Mapping[str, Any]:
     return found
 
 
-def _document(path: Path) -> Sample:
+def _document(path: Path, encoding: str) -> Sample:
     """A list of records, an object with such a list inside, or one object."""
-    whole = _json(b"\n".join(_read(path, Text())))
+    whole = _json(b"\n".join(_read(path, Text(encoding))[0]))
     lists = list(_lists(whole)) if isinstance(whole, dict) else []
     names = max(lists, key=lambda one: one[0])[1] if lists else ()
-    said = Json(records=".".join(names)) if names else Json(document=True)
+    path_to = ".".join(names) or None
+    said = Json(document=not names, records=path_to, encoding=encoding)
     # Spaces between values may be line ends, texts cannot: each record gets a line of its own.
-    records = [b" ".join(one.splitlines()) for one in _read(path, said)]
+    records = [b" ".join(one.splitlines()) for one in _read(path, said)[0]]
     rows = list(map(_json, records))
     around = (
         b"".join(b"{%s:" % json.dumps(name).encode() for name in names) + b"[",

@@ -6,7 +6,7 @@ from typing import Any
 
 from tapeline.books import Layout
 from tapeline.books.status import Status, read_document
-from tapeline.declare import Source
+from tapeline.declare.source import SomeIntakes
 from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.store.files import bytes_below, is_there
@@ -33,7 +33,7 @@ def _all_booked(layout: Layout) -> bool:
     return status is not None and not status.running and not status.lag_records
 
 
-class _Waiting:
+class _Waiting(SomeIntakes):
     """Adds up what waits in drop folders. Of other sources nobody knows without asking them."""
 
     def __init__(self, settings: Settings) -> None:
@@ -43,9 +43,3 @@ class _Waiting:
     def from_folder(self, files: Any) -> int:
         self.bytes += bytes_below(self._settings.within(files.path), FEW_BYTES)
         return self.bytes
-
-    def from_topics(self, kafka: Any) -> None:
-        return None
-
-    def from_own(self, source: Source) -> None:
-        return None

@@ -204,6 +204,8 @@ def _check_table(pipeline: Pipeline, table: Table) -> None:
                 "source."
             )
         return
+    if hasattr(source.connector, "check_table"):
+        source.connector.check_table(table)
     if makes_key(pipeline, table):
         return  # Spark knows which columns the step makes
     names = [field.name for field in source.connector.fields]

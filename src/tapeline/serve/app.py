@@ -76,8 +76,9 @@ def build(books: Books, settings: ServeSettings, tokens: list[Token], feed: Feed
 def _open_tables(books: Books) -> None:
     """Open all tables before the first request: opening costs far more than an update."""
     with suppress(TapelineError, OSError):
+        cut = books.cut()
         for table in books.plan.tables:
-            read_files(books.layout.register(table.name))
+            read_files(books.layout.table(cut.register(table.name)))
         for summary in books.plan.summaries:
             books.read(summary.name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 from fastapi import Response
 from prometheus_client import CollectorRegistry, generate_latest
@@ -12,6 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from tapeline.books import Books
 from tapeline.books.pulls import PullsStatus, PullStatus, read_pulls
+from tapeline.books.reference_ages import ReferenceAge, read_ages
 from tapeline.books.status import Status, read_status
 from tapeline.serve.feed import Feed
 
@@ -49,9 +50,11 @@ class _Books:
         yield from _stuck(status)
         yield _gauge("tapeline_stream_clients", "Clients of the live feed.", self._feed.clients)
         yield from _sources(status)
+        yield from _queries(status)
         yield from _partitions(status)
         yield from _sinks(status)
         yield from _pulls(read_pulls(self._books.layout))
+        yield from _references(read_ages(self._books.layout))
         records = CounterMetricFamily(
             "tapeline_records", "Records by table and verdict.", labels=["table", "verdict"]
         )
@@ -79,6 +82,23 @@ def _sources(status: Status) -> Iterator[Metric]:
     yield _labelled("tapeline_lag_records", "Lag of a source in records.", ["source"], records)
     seconds = [([name], one.lag_seconds) for name, one in sources]
     yield _labelled("tapeline_lag_seconds", "Lag of a source in seconds.", ["source"], seconds)
+
+
+def _queries(status: Status) -> Iterator[Metric]:
+    """Sources that are Structured Streaming queries."""
+    queries = [([name], one.query) for name, one in status.sources.items() if one.query]
+    yield _labelled(
+        "tapeline_query_batch",
+        "Last batch of a query that is on the tape.",
+        ["source"],
+        [(names, one.batch) for names, one in queries],
+    )
+    yield _labelled(
+        "tapeline_query_dropped_rows",
+        "Rows dropped by a query's watermark; Spark counts them after partial aggregation.",
+        ["source"],
+        [(names, one.dropped_by_watermark) for names, one in queries],
+    )
 
 
 def _partitions(status: Status) -> Iterator[Metric]:
@@ -147,6 +167,17 @@ def _pulls(pulling: PullsStatus) -> Iterator[Metric]:
     for name, fact, about in PULLS:
         values = [([pull.pull], fact(pull)) for pull in pulling.pulls]
         yield _labelled(f"tapeline_pull_{name}", about, ["pull"], values)
+
+
+def _references(ages: Sequence[ReferenceAge]) -> Iterator[Metric]:
+    """References that live elsewhere."""
+    now = datetime.now(UTC)
+    values: list[tuple[list[str], Fact]] = [([one.reference], one.age_seconds(now)) for one in ages]
+    about = "Time since a reference from outside was last read; batches use what was read then."
+    yield _labelled("tapeline_reference_age_seconds", about, ["reference"], values)
+    failures: list[tuple[list[str], Fact]] = [([one.reference], one.failures) for one in ages]
+    about = "Failed reads of a reference since the last one that succeeded."
+    yield _labelled("tapeline_reference_failures", about, ["reference"], failures)
 
 
 def _labelled(

@@ -30,6 +30,7 @@ from tapeline.spark.expectations import mark_broken
 from tapeline.spark.internals import without_with
 from tapeline.spark.plan_rules import PlanShape, columns_read, inspect_plan
 from tapeline.spark.prepared import Prepared, PreparedLater
+from tapeline.spark.queries import with_query_schemas
 from tapeline.spark.shares import split_aggregation
 from tapeline.spark.step_keys import identified, unidentified
 
@@ -39,7 +40,8 @@ JUDGED = ("_quarantine", "_drop", "_fail", "_warn")
 
 def compiler(session: SparkSession, plan: Plan, settings: Settings) -> Compile:
     """What makes the steps of a plan ready to run on this session."""
-    return lambda references: prepare(session, plan, references, settings)
+    known = with_query_schemas(session, plan)
+    return lambda references: prepare(session, known, references, settings)
 
 
 def prepare(
@@ -52,6 +54,7 @@ def prepare(
 
     To run them over records of every format it takes the settings, too.
     """
+    plan = with_query_schemas(session, plan)
     steps = analysed(session, plan, references)
     if settings is None:
         return steps

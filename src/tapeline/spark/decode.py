@@ -98,7 +98,7 @@ def decode(tape: DataFrame, records: Records, table: Table) -> DataFrame:
         *([F.col(WARNED).alias("warnings")] if said.warns else []),
     )
     meta = [F.col("_meta").alias(records.meta_column)] if records.meta else []
-    own_columns = [F.col(f"`{name}`") for name in names]
+    own_columns = [F.col(f"`{name}`") for name in names if not name.startswith("_")]
     return typed.select(position.alias("_position"), *own_columns, *meta)
 
 

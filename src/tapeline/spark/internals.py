@@ -17,11 +17,13 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 from pyspark.util import _load_from_socket
 
 from tapeline.errors import TapelineBug
 
+DROPPED = "numRowsDroppedByWatermark"
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 
@@ -217,6 +219,43 @@ def thrown_by(error: BaseException) -> Thrown | None:
             thrown = thrown.getCause()
         return cast("Thrown | None", thrown)
     return None
+
+
+def refuse_mode(frame: DataFrame, mode: str) -> None:
+    """Raise Spark's own error if a streaming query cannot run in this output mode."""
+    jvm = _jvm(frame.sparkSession)
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    output = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, mode.capitalize())()
+    checker.checkForStreaming(_execution(frame).analyzed(), output)
+
+
+def node_names(frame: DataFrame) -> set[str]:
+    """The kinds of operators in the analysed plan of a DataFrame."""
+    left, found = [analysed_plan(frame)], set()
+    while left:
+        node = left.pop()
+        found.add(node.nodeName())
+        left += each(node.children())
+    return found
+
+
+def read_formats(frame: DataFrame) -> set[str]:
+    """The names of the formats that a streaming DataFrame reads, as far as Spark knows them."""
+    leaves: list[Any] = each(_execution(frame).analyzed().collectLeaves())
+    return {str(one.sourceName()) for one in leaves if one.nodeName() == "StreamingRelationV2"}
+
+
+def dropped_rows(query: StreamingQuery) -> int:
+    """Rows of the batch at work that its watermark dropped, of all stateful operators."""
+    left: list[Any] = [query._jsq.streamingQuery().lastExecution().executedPlan()]
+    found = 0
+    while left:
+        node = left.pop()
+        metrics = node.metrics()
+        if metrics.contains(DROPPED):
+            found += int(metrics.apply(DROPPED).value())
+        left += each(node.children())
+    return found
 
 
 class PlannedRdd:

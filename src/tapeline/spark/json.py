@@ -46,7 +46,7 @@ def _positional(tape: DataFrame, kept: list[str], names: list[str], keep: bool) 
 
 
 def _behind(declared: int) -> Column:
-    """The values behind the declared ones, as an object; they go by their numbers."""
+    """The values after the declared ones, as an object; they go by their numbers."""
     others = F.slice("_values", F.lit(declared + 1), F.greatest(F.size("_values"), F.lit(1)))
     numbers = F.transform(
         others, lambda _, place: F.concat(F.lit("column_"), (place + declared + 1).cast("string"))

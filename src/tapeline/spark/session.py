@@ -86,6 +86,7 @@ def build_session(
     # PySpark prints a wrong column name as pages of JSON; our message says the same in a line.
     for logger in SPARK_ERRORS:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)  # of a query's batch
     if threading.current_thread() is threading.main_thread():
         # PySpark's own handler cancels the jobs of the batch at work: Ctrl-C waits for its end.
         signal.signal(signal.SIGINT, signal.default_int_handler)

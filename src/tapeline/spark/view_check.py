@@ -6,7 +6,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tapeline.books import Books
-from tapeline.books.columns import shape_of
 from tapeline.books.sql_dialects import SparkLive
 
 
@@ -17,7 +16,7 @@ def refused_by_spark(session: SparkSession, books: Books) -> dict[str, str]:
     for setting in SparkLive.settings:
         apart.sql(setting)
     for name in (*pipeline.summaries, *pipeline.tables, *pipeline.references):
-        empty = shape_of(pipeline, books.layout, name).empty_table()
+        empty = books.shape(name).empty_table()
         apart.createDataFrame(empty).createOrReplaceTempView(name)
     refused: dict[str, str] = {}
     for name, view in pipeline.views.items():

@@ -47,7 +47,7 @@ class Core:
 
 @dataclass(frozen=True)
 class Query:
-    """SELECTs behind a WITH."""
+    """SELECTs after a WITH."""
 
     named: dict[str, Query]
     cores: tuple[Core, ...]

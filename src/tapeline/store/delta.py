@@ -57,6 +57,14 @@ class TableWriter:
         self.settle(self._opened_at - 1)
         sync(folder.parent)
 
+    def recover(self) -> None:
+        """After a failed commit: read what is there, and make it durable before it is used.
+
+        An fsync that failed leaves an entry that readers see and that a power cut takes away.
+        """
+        self.reopen()
+        self.settle(self._opened_at - 1)
+
     def stage(self, name: str, rows: pa.Table, batch: int) -> StagedFile:
         """Write rows beside the table's files, under a name that no other process can take."""
         path = self.folder / f"{name}-{uuid4().hex[:12]}.parquet"

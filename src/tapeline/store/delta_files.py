@@ -84,6 +84,18 @@ def within(files: Iterable[tuple[str, int | None, int | None]], first: int, last
     ]
 
 
+def read_whole(folder: Path, most_bytes: int) -> pa.Table | None:
+    """All rows of a table that others write; None if its files are larger. Raises OSError."""
+    try:
+        table = DeltaTable(str(folder))
+        sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+        if sum(sizes) > most_bytes:
+            return None
+        return table.to_pyarrow_table()
+    except (DeltaError, pa.ArrowException) as error:
+        raise OSError(str(error).strip().split("\n")[0]) from None
+
+
 def tables_below(home: Path) -> list[Path]:
     """The folders of all tables below a folder."""
     return sorted(log.parent for log in home.rglob("_delta_log")) if home.exists() else []

@@ -78,7 +78,7 @@ def replacing(
 ) -> Iterator[Path]:
     """A new name. What is written to it takes a file's place, whole or not at all.
 
-    `lasting`: it survives a power cut; `shared` as of `share`; `work` is a folder of the same file
+    `lasting`: it survives a power cut; `shared` as in `share`; `work` is a folder of the same file
     system for the new name, which is beside the file by default.
     """
     partial = (work or path.parent) / f".{path.name}.{os.getpid()}"

@@ -18,7 +18,13 @@ class Crash(BaseException):
 @contextmanager
 def crash_at(point: str | None, error: BaseException | None = None) -> Iterator[None]:
     """Within the block, fail the first time that a point is reached; None lets all pass."""
-    known = (*failpoints.POINTS, *failpoints.PULL_POINTS, *failpoints.SINK_POINTS)
+    of_parts = (
+        failpoints.PULL_POINTS,
+        failpoints.QUERY_POINTS,
+        failpoints.SINK_POINTS,
+        failpoints.BUILD_POINTS,
+    )
+    known = (*failpoints.POINTS, *(point for points in of_parts for point in points))
     if point is not None and point not in known:
         raise ValueError(f"'{point}' is not a crash point. Use one of {', '.join(known)}.")
     armed = [point]

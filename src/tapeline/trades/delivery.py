@@ -101,7 +101,7 @@ def paced(
     clock: Callable[[], float],
     instruments: Sequence[Instrument] | None = None,
 ) -> Iterator[list[Sent]]:
-    """A day's records behind the first `sent_before`, a quarter of a second of `clock` at a time.
+    """A day's records after the first `sent_before`, a quarter of a second of `clock` at a time.
 
     Each group comes at the end of its tick: what it holds has all been sent by then.
     """

@@ -12,6 +12,13 @@ import json
 
 from tapeline.books import Books
 from tapeline.books.audit.checks import Check, equal
+from tapeline.books.audit.generations import (
+    check_builds,
+    check_earlier,
+    last_switch,
+    rows_of_builds,
+    with_builds,
+)
 from tapeline.books.audit.journals import check_journal
 from tapeline.books.audit.registers import check_register
 from tapeline.books.audit.scan import AuditScan
@@ -25,14 +32,24 @@ __all__ = ["Check", "audit"]
 
 def audit(books: Books, full: bool = False) -> list[Check]:
     """Every equation, from where the last audit that balanced ended to the last published batch."""
-    since = 0 if full else _audited(books)
     cut = books.cut()
+    since = 0 if full else _audited(books)
+    if since < last_switch(cut):
+        since = 0  # what was built then holds batches that nobody has looked at
     rows = [r for r in read_commits(books.layout.commits, since) if r.batch <= cut.batch]
     decided = [row for row in rows if row.decides]
     commits = {row.batch: row.commit for row in decided if row.batch > since}
     checks = [_chain(rows, since)]
     with connect() as connection:
-        look = AuditScan(connection, books, commits, since)
+        look = AuditScan(connection, books, commits, since, cut)
+        if since < last_switch(cut):
+            built = rows_of_builds(look)
+            for generation, of_build in built.items():
+                before = of_build[0].batch - 1 if of_build else 0
+                checks.append(_chain(of_build, before, f"generation {generation}"))
+            checks += check_builds(look, built)
+            look.commits = with_builds(look, built)
+            checks += check_earlier(look)
         for source in books.plan.pipeline.sources:
             checks += check_tape(look, source)
         for table in books.plan.tables:
@@ -56,7 +73,7 @@ def _audited(books: Books) -> int:
     return batch if any(row.decides and row.hash == link for row in rows) else 0
 
 
-def _chain(rows: list[CommitRow], since: int) -> Check:
+def _chain(rows: list[CommitRow], since: int, words: str = "commits") -> Check:
     """Each commits row's hash follows from its body and the row before; no number is missing."""
     previous, number = "", since
     wrong = None
@@ -71,4 +88,4 @@ def _chain(rows: list[CommitRow], since: int) -> Check:
             wrong = wrong or number
             number = row.batch
         previous = row.hash
-    return equal("commits: each row follows from the one before", wrong)
+    return equal(f"{words}: each row follows from the one before", wrong)

@@ -10,7 +10,6 @@ from tapeline.books.audit.checks import Check, compared, equal
 from tapeline.books.audit.scan import AuditScan
 from tapeline.books.commits import read_commits
 from tapeline.books.fold import kinds_of
-from tapeline.books.table_id import TableId
 from tapeline.declare import Summary
 from tapeline.store.delta_files import read_files
 from tapeline.store.duckdb import quoted, register_table, view_files
@@ -19,18 +18,19 @@ from tapeline.store.duckdb import quoted, register_table, view_files
 def check_journal(look: AuditScan, summary: Summary) -> Iterator[Check]:
     name, layout = summary.name, look.books.layout
     journal, links = f"journal_{name}", f"links_{name}"
-    if not register_table(look.connection, journal, layout.journal(name), look.range):
+    stored, shares = look.cut.journal(name), look.cut.links(name)
+    if not register_table(look.connection, journal, layout.table(stored), look.range):
         yield from look.gone(name)
         return
-    if not register_table(look.connection, links, layout.links(name), look.range):
+    if not register_table(look.connection, links, layout.table(shares), look.range):
         yield from look.gone(name, "links")
         return
     measures = kinds_of(look.connection, journal, summary)
     yield from _entries(look, summary, journal, links)
     for measure, kind in measures.items():
         yield from _money(look, name, (measure, kind), (journal, links))
-    yield look.proved(journal, TableId.journal(name), f"{name}'s journal")
-    yield look.proved(links, TableId.links(name), f"{name}'s links")
+    yield look.proved(journal, stored, f"{name}'s journal")
+    yield look.proved(links, shares, f"{name}'s links")
     yield from _balances(look, summary, measures)
 
 
@@ -78,7 +78,8 @@ def _balances(
     look: AuditScan, summary: Summary, measures: dict[str, exact.Kind]
 ) -> Iterator[Check]:
     """The cache of balances = what the commits row of its batch says in all."""
-    files = read_files(look.books.layout.balances(summary.name))
+    generation = look.cut.commit.generation_of(summary.name)
+    files = read_files(look.books.layout.balances(summary.name, generation))
     if not files:
         return
     view_files(look.connection, "balances", [path for path, _, _ in files])

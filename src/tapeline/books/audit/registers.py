@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from tapeline.books.audit.checks import Check, compared, equal
 from tapeline.books.audit.scan import AuditScan
 from tapeline.books.position import has_rows
-from tapeline.books.table_id import TableId
 from tapeline.declare import Table
 from tapeline.store.duckdb import register_table
 
 
 def check_register(look: AuditScan, table: Table) -> Iterator[Check]:
     name = f"register_{table.name}"
-    folder = look.books.layout.register(table.name)
+    stored = look.cut.register(table.name)
+    folder = look.books.layout.table(stored)
     if not register_table(look.connection, name, folder, look.range):
         yield from look.gone(table.name)
         return
@@ -32,7 +32,7 @@ def check_register(look: AuditScan, table: Table) -> Iterator[Check]:
     }
     differs = next((b for b in said if said[b] != found.get(b, {})), None)
     yield equal(f"{table.name}: each verdict = its commits rows", differs)
-    yield look.proved(name, TableId.register(table.name), table.name)
+    yield look.proved(name, stored, table.name)
 
 
 def _split(look: AuditScan, table: Table, view: str, verdicts: dict[int, int]) -> Iterator[Check]:

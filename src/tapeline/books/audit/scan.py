@@ -11,6 +11,7 @@ import pyarrow as pa
 from tapeline.books import Books, exact
 from tapeline.books.audit.checks import Check, equal
 from tapeline.books.commit import Commit, Counts
+from tapeline.books.reader import ReadPoint
 from tapeline.books.row_hash import hash_of
 from tapeline.books.table_id import TableId
 from tapeline.store.duckdb import Connection, NotThere
@@ -27,10 +28,12 @@ class AuditScan:
         books: Books,
         commits: dict[int, Commit],
         since: int,
+        cut: ReadPoint,
     ) -> None:
         self.connection = connection
         self.books = books
         self.commits = commits
+        self.cut = cut
         self.range = (since + 1, max(commits, default=0))
         self.within = f"_batch between {self.range[0]} and {self.range[1]}"
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
 from tapeline.books.audit.checks import Check, compared, equal
 from tapeline.books.audit.scan import AuditScan
 from tapeline.books.commit import TapeRange
-from tapeline.books.row_hash import hash_of, listed_hash
+from tapeline.books.row_hash import hash_of
 from tapeline.books.schemas import TAPE_LEAF
+from tapeline.books.tape_batches import COLUMNS, TapeRow
 from tapeline.store.duckdb import quoted, register_table
 
-LISTED = ("batch", "at", "pieces", "records", "bytes", "deliveries")
 Taken = dict[int, TapeRange]  # by the flow's batch, what it took from one tape
 
 
@@ -35,9 +34,9 @@ def check_tape(look: AuditScan, source: str) -> Iterator[Check]:
     first = min(part.first for part in taken.values())
     last = max(part.last for part in taken.values())
     rows = _listed(look, first, last)
-    numbered = [row["batch"] for row in rows] == list(range(first, last + 1))
+    numbered = [row.batch for row in rows] == list(range(first, last + 1))
     yield Check(f"{source}: batches are numbered without a gap", "True", str(numbered))
-    by_piece = {piece: row["batch"] for row in rows for piece in row["pieces"]}
+    by_piece = {piece: row.batch for row in rows for piece in row.pieces}
     yield from _compared(source, taken, rows, _held(look, by_piece))
     wrong = (
         batch
@@ -53,15 +52,16 @@ def check_tape(look: AuditScan, source: str) -> Iterator[Check]:
 
 
 def _compared(
-    source: str, taken: Taken, rows: list[dict[str, Any]], held: dict[int, int]
+    source: str, taken: Taken, rows: list[TapeRow], held: dict[int, int]
 ) -> Iterator[Check]:
     """What the flow says it took = what its batches list = what is on the tape."""
-    listed = {row["batch"]: row for row in rows}
-    for words, said, found in (
-        ("records listed", _records, lambda n: listed[n]["records"]),
+    listed = {row.batch: row for row in rows}
+    checks: list[tuple[str, Callable[[TapeRange], int], Callable[[int], int]]] = [
+        ("records listed", _records, lambda n: listed[n].records),
         ("records on the tape", _records, lambda n: held.get(n, 0)),
-        ("hash of its batches", _hashes, lambda n: listed_hash(listed[n])),
-    ):
+        ("hash of its batches", _hashes, lambda n: listed[n].hash),
+    ]
+    for words, said, found in checks:
         check = compared(
             f"{source}: {words} = its commits rows",
             {batch: said(part) for batch, part in taken.items()},
@@ -81,13 +81,12 @@ def _hashes(part: TapeRange) -> int:
     return int(part.listed)
 
 
-def _listed(look: AuditScan, first: int, last: int) -> list[dict[str, Any]]:
+def _listed(look: AuditScan, first: int, last: int) -> list[TapeRow]:
     """What the tape's own batches list, in order."""
     rows = look.connection.execute(
-        f"select {', '.join(quoted(name) for name in LISTED)} from listed "
-        f"where batch between {first} and {last} order by batch"
+        f"select {COLUMNS} from listed where batch between {first} and {last} order by batch"
     ).fetchall()
-    return [dict(zip(LISTED, row, strict=True)) for row in rows]
+    return [TapeRow(*row) for row in rows]
 
 
 def _held(look: AuditScan, by_piece: dict[int, int]) -> dict[int, int]:

@@ -164,7 +164,7 @@ class TopicIntake(SourceIntake):
         self.lag.leave(stands, self._clock())
 
     def partitions(self, booked: int, now: datetime) -> Mapping[str, PartitionLag]:
-        """How far the books are behind, by partition."""
+        """The lag of the books, by partition."""
         return self.lag.partitions(booked, now)
 
     @contextmanager
@@ -223,7 +223,7 @@ class TopicIntake(SourceIntake):
             self._refuse_loss(partition, self.reached.identity.get(name, ""), loss)
 
     def _refuse_loss(self, partition: Partition, identity: str, loss: Loss | None) -> None:
-        """Stop at a gap, or record it and go on behind it."""
+        """Stop at a gap, or record it and continue after it."""
         if loss is None:
             return
         if self._settings.on_loss == "stop":

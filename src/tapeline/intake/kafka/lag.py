@@ -1,4 +1,4 @@
-"""How far the books are behind the topics, partition by partition."""
+"""The lag of the books, partition by partition."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class TopicOwner:
     def accept(
         self, partition: Partition, identity: str, loss: Loss, behind: int, at: datetime
     ) -> Gap:
-        """Record, durably, that the source goes on behind a loss."""
+        """Record, durably, that the source continues after a loss."""
         gap = Gap(
             source=self.source,
             topic=partition[0],

@@ -29,7 +29,7 @@ class NextOffsets:
         self.next[part["name"]] = part["last_line"] + 1
 
     def pass_gaps(self, delivery: int | None = None) -> None:
-        """Go on behind the gaps before a delivery, or behind all of them."""
+        """Continue after the gaps before a delivery, or after all of them."""
         while self._gaps and (delivery is None or self._gaps[0].behind < delivery):
             self.skip(self._gaps.popleft())
 

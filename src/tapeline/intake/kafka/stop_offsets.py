@@ -27,7 +27,7 @@ class StopOffsets:
         """Find the ends that can be known by now."""
         unknown = [one for one in bounds if label(one) not in self._stops]
         if self._said == "latest":
-            # As of the start of the run: what appears later is behind the end.
+            # As of the start of the run: what appears later is after the end.
             for one in unknown:
                 self._stops[label(one)] = bounds[one].first if self._looked else bounds[one].end
         elif self._moment is not None and unknown:

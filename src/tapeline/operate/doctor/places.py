@@ -10,14 +10,22 @@ from shlex import quote
 from typing import Any
 
 from tapeline.books import Books
+from tapeline.books.layout import Layout
+from tapeline.books.tape_batches import deliveries_of
 from tapeline.connect import Kafka
 from tapeline.connect.kafka_cluster import find_partitions
 from tapeline.declare.sink import Sink
 from tapeline.declare.source import Source
 from tapeline.errors import TapelineError
+from tapeline.intake.checkpoint import Checkpoint, dropped_words, positions
 from tapeline.operate.doctor.finding import Finding
 from tapeline.settings import Settings
 from tapeline.words import counted
+
+LATE = (
+    "Lengthen the watermark. Or leave windows to a summary: it corrects its numbers when late "
+    "records come."
+)
 
 
 def places(books: Books, settings: Settings) -> Iterator[Finding]:
@@ -32,15 +40,20 @@ def places(books: Books, settings: Settings) -> Iterator[Finding]:
     for name, sink in books.plan.pipeline.sinks.items():
         yield from _sink(f"sink {name}", sink, settings)
     for name, source in books.plan.pipeline.sources.items():
-        yield source.connector.taken_by(_Sources(f"source {name}", settings))
+        yield source.connector.taken_by(_Sources(name, settings, books.layout))
 
 
 @dataclass(frozen=True)
 class _Sources:
     """How each kind of source is checked: an `Intakes` that takes nothing."""
 
-    what: str
+    name: str
     settings: Settings
+    layout: Layout
+
+    @property
+    def what(self) -> str:
+        return f"source {self.name}"
 
     def from_folder(self, files: Any) -> Finding:
         drop = self.settings.within(files.path)
@@ -54,6 +67,20 @@ class _Sources:
 
     def from_topics(self, kafka: Any) -> Finding:
         return _topics(self.what, kafka, self.settings)
+
+    def from_query(self, query: Any) -> Finding:
+        found = list(positions(deliveries_of(self.layout, self.name)))
+        last = found[-1] if found else None
+        checkpoint = Checkpoint(self.name, self.layout.query(self.name))
+        state = checkpoint.state(last)
+        if state not in ("new", "ok"):
+            return Finding(self.what, "error", *checkpoint.words(state, last))
+        at = f"batch {last.batch} is on the tape" if last else "nothing is on the tape yet"
+        words = f"{query.path}: {at}"
+        dropped = sum(one.dropped for one in found)
+        if dropped:
+            return Finding(self.what, "warning", f"{words}; {dropped_words(dropped)}", LATE)
+        return Finding(self.what, "ok", words)
 
     def from_own(self, source: Source) -> Finding:
         return Finding(self.what, "ok", f"{source.path}: a source of your own, not checked here")

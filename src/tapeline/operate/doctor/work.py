@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from tapeline.books import Books
 from tapeline.books.pulls import read_pulls, words_of
+from tapeline.books.reference_ages import read_ages
 from tapeline.books.status import Status, read_status
 from tapeline.books.stuck import words_of_stuck
 from tapeline.operate.doctor.finding import Finding
@@ -28,6 +30,19 @@ def pulls(books: Books) -> Iterator[Finding]:
             yield Finding(what, "warning", words, remedy)
         elif not running and not pull.caught_up:
             remedy = "More records are waiting. Start 'tapeline pull'."
+            yield Finding(what, "warning", words, remedy)
+        else:
+            yield Finding(what, "ok", words)
+
+
+def ages(books: Books, now: datetime) -> Iterator[Finding]:
+    """References that live elsewhere: how old the version is that batches use."""
+    for one in read_ages(books.layout):
+        what, words = f"reference {one.reference}", one.words(now)
+        if one.reference not in books.plan.pipeline.references:
+            continue
+        if one.error:
+            remedy = "Batches use the last version. Fix what the message names; it is read again."
             yield Finding(what, "warning", words, remedy)
         else:
             yield Finding(what, "ok", words)

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tapeline.declare.source import Source
+from tapeline.declare.source import SomeIntakes
 from tapeline.errors import OperationError
 from tapeline.operate.drill.options import DrillOptions
 from tapeline.plan import Plan
@@ -66,21 +66,16 @@ def drop_folder(plan: Plan, project: Path) -> Path:
     return drop
 
 
-class _DropFolder:
-    """The folder that a source is taken from: an `Intakes` that takes nothing."""
+class _DropFolder(SomeIntakes):
+    """The folder that a source is taken from."""
 
     def from_folder(self, files: Any) -> str:
         return str(files.path)
 
-    def from_topics(self, _: Any) -> str:
+    def other(self, path: str) -> str:
         raise OperationError(
-            "a drill works with files; this pipeline reads topics. Use a pipeline that reads files."
-        )
-
-    def from_own(self, source: Source) -> str:
-        raise OperationError(
-            f"a drill works with files; this pipeline reads {source.path}. Use a pipeline that "
-            "reads files."
+            f"a drill works with files; this pipeline reads {path}. Use a pipeline that reads "
+            "files."
         )
 
 

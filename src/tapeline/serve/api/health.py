@@ -14,6 +14,7 @@ from tapeline.books.commit import Commit
 from tapeline.books.commits import read_commits
 from tapeline.books.gaps import gaps_of
 from tapeline.books.pulls import read_pulls
+from tapeline.books.reference_ages import ReferenceAge, read_ages
 from tapeline.books.status import Status, read_status
 from tapeline.serve.api.context import (
     JSON,
@@ -107,9 +108,14 @@ def _health_facts(desk: ApiContext, batches: int) -> dict[str, Any]:
         "now": datetime.now(UTC),
         "status": _with_catch_up(status).model_dump(exclude_unset=True, exclude={"pid"}),
         "pulls": [pull.as_dict() for pull in read_pulls(desk.books.layout).pulls],
+        "references": [_aged(one) for one in read_ages(desk.books.layout)],
         "recent": _recent(desk.books, batches),
         "feed": {"clients": desk.feed.clients, "problem": desk.feed.problem},
     }
+
+
+def _aged(one: ReferenceAge) -> dict[str, Any]:
+    return {**one.as_dict(), "age_seconds": one.age_seconds(datetime.now(UTC))}
 
 
 def _with_catch_up(status: Status) -> Status:

@@ -2,7 +2,7 @@
 import { api, byId, clock, colour, count, counted, draw, element, empty, fill, follow, inZone, readable, refreshing, table, zone, zoned } from "/static/tapeline.js";
 
 const refresh = refreshing(async () => {
-  const { status, pulls, recent, feed } = await api("health");
+  const { status, pulls, references, recent, feed } = await api("health");
   const banner = byId("banner");
   const { state, words } = verdict(status, feed);
   banner.dataset.state = state;
@@ -11,6 +11,7 @@ const refresh = refreshing(async () => {
   if (banner.textContent !== said.textContent) fill(banner, ...said.childNodes);
   showSources(status.sources ?? {}, status);
   showPulls(pulls);
+  showReferences(references);
   showIncidents(status.incidents ?? [], state, status.running);
   const figure = (words, value) => element("div", {}, element("dt", {}, words), element("dd", {}, value));
   fill(
@@ -79,6 +80,21 @@ function showPulls(pulls) {
     { title: "problem", cell: (row) => row.incident?.error ?? "" },
   ];
   if (pulls.length) fill(place, table("Systems that tapeline pull reads from", columns, pulls));
+}
+
+function showReferences(references) {
+  const place = byId("references");
+  place.hidden = !references.length;
+  const columns = [
+    { title: "reference", cell: (row) => row.reference },
+    { title: "read from", class: "record", cell: (row) => row.reads },
+    { title: "rows", number: true, cell: (row) => count(row.rows) },
+    { title: "age (seconds)", number: true, cell: (row) => (row.age_seconds == null ? "never read" : readable(row.age_seconds, 0)) },
+    { title: "read again after (seconds)", number: true, cell: (row) => readable(row.every_seconds, 0) },
+    { title: "failures", number: true, cell: (row) => count(row.failures) },
+    { title: "problem", cell: (row) => row.error ?? "" },
+  ];
+  if (references.length) fill(place, table("References from other systems; batches use the last version", columns, references));
 }
 
 function showIncidents(incidents, state, running) {

@@ -2,7 +2,7 @@
 import { api, clock, count, counted, decimals, element, empty, fill, inZone, isZero, minus, readable, table } from "/static/tapeline.js";
 
 const CAUSES = {
-  on_time: "on time", late: "late", correction: "correction", cancellation: "cancellation", redrive: "redriven", rebuild: "rebuild",
+  on_time: "on time", late: "late", correction: "correction", cancellation: "cancellation", redrive: "redriven", code: "code changed",
 };
 
 export async function explain(place, summary, key, title, places = 2) {
