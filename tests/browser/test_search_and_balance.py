@@ -44,6 +44,8 @@ def test_figures_are_apart_for_each_currency(day: str, quiet: Page) -> None:
     figures = quiet.locator("[data-summary=trade_summary] tbody tr")
     expect(figures.filter(has_text="USD")).to_have_count(1)
     expect(figures.filter(has_text="JPY")).to_have_count(1)
+    yen = figures.filter(has_text="JPY").locator("td").nth(1)
+    expect(yen).to_have_text(re.compile(r"^[\d,]+$"))  # in the currency's decimals
     total = quiet.evaluate(
         "fetch('/api/read/trade_summary?group=currency&sum=total_buy').then((a) => a.json())"
     )
@@ -51,6 +53,15 @@ def test_figures_are_apart_for_each_currency(day: str, quiet: Page) -> None:
     shown = figures.filter(has_text="USD").locator("td").nth(1).inner_text()
     assert shown.replace(",", "").rstrip("0") == dollars.rstrip("0")
     expect(quiet.locator(".flow .journal").first).to_contain_text(re.compile(r"entries\s*[\d,]+"))
+
+
+def test_no_column_of_a_summary_is_cut(day: str, quiet: Page) -> None:
+    quiet.set_viewport_size({"width": 1280, "height": 900})
+    for name in ("summary", "trade_summary"):
+        quiet.goto(f"{day}/{name}")
+        expect(quiet.locator("#twin tbody tr").first).to_be_visible()
+        cut = "(one) => one.scrollWidth - one.clientWidth"
+        assert quiet.locator("#twin").evaluate(cut) <= 1, name
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", 390)])

@@ -10,6 +10,7 @@ from tapeline import DeclarationError
 from tapeline.settings import Settings, SparkSettings, load_settings
 from tapeline.spark.conf import TUNING, spark_conf
 from tapeline.spark.session import _cores
+from tests.support.command_line import tapeline
 
 
 def said(**conf: str) -> Settings:
@@ -46,6 +47,8 @@ def test_spark_asks_for_a_secret_by_default() -> None:
         ("spark.authenticate", "false", "Tapeline needs 'true'"),
         ("spark.sql.session.timeZone", "Asia/Tokyo", "Tapeline needs 'UTC'"),
         ("spark.ui.enabled", "true", "Tapeline needs 'false'"),
+        ("spark.sql.ansi.enabled", "false", "Tapeline needs 'true'"),
+        ("spark.sql.decimalOperations.allowPrecisionLoss", "false", "Tapeline needs 'true'"),
         ("spark.master", "local[1]", "comes from the setting spark.master"),
         ("spark.jars", "evil.jar", "load unverified code"),
         ("spark.jars.packages", "a:b:1", "load unverified code"),
@@ -81,3 +84,14 @@ def test_another_shape_is_refused(tmp_path: Path, text: str) -> None:
 )
 def test_cores_are_those_of_a_local_master(master: str, cores: str) -> None:
     assert _cores(master) == cores
+
+
+def test_plan_refuses_such_a_setting_without_spark(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.py").write_text(
+        "from tapeline import Files, Pipeline\n"
+        "pipeline = Pipeline('small')\npipeline.source('raw', Files('drop/', format='text'))\n"
+    )
+    (tmp_path / "tapeline.toml").write_text('[spark.conf]\n"spark.sql.ansi.enabled" = false\n')
+    done = tapeline(tmp_path, "plan")
+    assert done.returncode == 2
+    assert "[spark.conf] 'spark.sql.ansi.enabled' cannot be set to 'false'" in done.stderr

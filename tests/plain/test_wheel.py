@@ -154,6 +154,8 @@ def served(machine: Machine, project: Path) -> Iterator[str]:
 def test_pages_are_served(served: str) -> None:
     with urllib.request.urlopen(f"{served}/api/read/totals", timeout=60) as answer:
         assert answer.status == 200
+    with urllib.request.urlopen(f"{served}/", timeout=60) as page:
+        assert b"<title>" in page.read()  # pages and scripts are in the wheel, too
 
 
 @pytest.mark.slow

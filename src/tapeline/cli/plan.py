@@ -59,8 +59,10 @@ def plan(
     from tapeline.books.estimates import noticed_changes
     from tapeline.books.layout import Layout
     from tapeline.plan.graph import makes_key
+    from tapeline.spark.conf import refuse_conf
 
     found, settings = load(pipeline, project, root)
+    refuse_conf(settings)
     if preview:
         from tapeline.cli.preview import print_preview
 

@@ -18,6 +18,9 @@ from tapeline.settings import Settings
 JAVA = "-XX:-DontCompileHugeMethods -XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError"
 TUNING = {
     "spark.sql.session.timeZone": "UTC",
+    # What does not fit its type is an error and not a null, which a sum would pass over.
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # A prepared plan is executed again for every batch: it must not be re-planned as it runs.
     "spark.sql.adaptive.enabled": "false",
@@ -85,18 +88,25 @@ def spark_conf(settings: Settings, environment: Mapping[str, str] | None = None)
     """The engine's own settings and those of [spark.conf]. Refuses what cannot be meant."""
     variables = os.environ if environment is None else environment
     plain, secret = dict(TUNING), {}
+    refuse_conf(settings)
     for key, value in settings.spark.conf.items():
-        _refuse(key, value)
         if value.startswith(FROM_ENVIRONMENT):
             secret[key] = _from(variables, value.removeprefix(FROM_ENVIRONMENT), key)
-        elif SECRET.search(key) and not NOT_SECRET.search(key):
+        else:
+            plain[key] = value
+    return SparkConf(plain, secret)
+
+
+def refuse_conf(settings: Settings) -> None:
+    """Refuse what [spark.conf] must not say; needs neither Spark nor the secrets."""
+    for key, value in settings.spark.conf.items():
+        _refuse(key, value)
+        open_secret = SECRET.search(key) and not NOT_SECRET.search(key)
+        if open_secret and not value.startswith(FROM_ENVIRONMENT):
             raise DeclarationError(
                 f"[spark.conf] '{key}' contains a secret. Put it into an environment variable and "
                 f"write '{key}' = 'env:NAME_OF_THE_VARIABLE'."
             )
-        else:
-            plain[key] = value
-    return SparkConf(plain, secret)
 
 
 def _refuse(key: str, value: str) -> None:

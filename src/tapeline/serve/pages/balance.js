@@ -1,5 +1,5 @@
 // The trial balance: record counts from tape to journal, and every check.
-import { api, byId, clock, count, counted, decimals, element, empty, fill, follow, inZone, readable, refreshing, table, UNIT, zoned } from "/static/tapeline.js";
+import { amount, api, byId, clock, count, counted, decimals, element, empty, fill, follow, inZone, readable, refreshing, table, UNIT, zoned } from "/static/tapeline.js";
 
 const refresh = refreshing(async () => {
   const [pipeline, found] = await Promise.all([api("pipeline"), api("audit")]);
@@ -69,7 +69,7 @@ async function figures(of) {
   const found = await api(`read/${of.name}`, { group: unit ?? "_overflow", sum: [...sums, "_entries"], limit: 1000 });
   const shown = [
     ...(unit ? [{ title: unit.replaceAll("_", " "), cell: (row) => row[unit] }] : []),
-    ...sums.map((name) => ({ title: name.replaceAll("_", " "), number: true, cell: (row) => readable(row[name], decimals(row[name])) })),
+    ...sums.map((name) => ({ title: name.replaceAll("_", " "), number: true, cell: (row) => amount(row[name], row[unit]) })),
     { title: "entries", number: true, cell: (row) => count(row._entries) },
   ];
   const listed = table(`${of.name}, since the first batch`, shown, found.rows);

@@ -24,7 +24,7 @@ const refresh = refreshing(async () => {
   );
   const x = recent.map((one) => one.at);
   const line = (name, hue) => [{ type: "scatter", mode: recent.length < 3 ? "markers" : "lines", x, y: recent.map((one) => one[name]), line: { color: colour(hue), width: 2 } }];
-  const small = { margin: { l: 45, r: 5, t: 5, b: 40 }, showlegend: false, xaxis: { title: { text: zone() } } };
+  const small = { margin: { l: 45, r: 5, t: 5, b: 40 }, showlegend: false, xaxis: { title: { text: zone() }, tickangle: 0, nticks: 4 } };
   await draw(byId("times"), line("milliseconds", "buy"), { ...small, yaxis: { ticksuffix: " ms", rangemode: "tozero" } });
   await draw(byId("records"), line("records", "sell"), { ...small, yaxis: { rangemode: "tozero" } });
 });

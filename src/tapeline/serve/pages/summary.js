@@ -1,5 +1,5 @@
 // Any summary: one measure over time or by key, in one unit, with a filter for each key column.
-import { add, api, byId, clock, colour, complain, count, counted, decimals, draw, element, empty, fill, follow, inZone, minus, options, plainText, readable, refreshing, table, UNIT, zone } from "/static/tapeline.js";
+import { add, amount, api, byId, clock, colour, complain, count, counted, decimals, draw, element, empty, fill, follow, inZone, minus, options, plainText, readable, refreshing, table, UNIT, zone } from "/static/tapeline.js";
 import { closeOnEscape, explain } from "/static/why.js";
 
 const ALL = "all";
@@ -93,12 +93,13 @@ const short = (rows, name) => rows.every((row) => text(row[name]).length <= LONG
 
 function show(of, measures, found) {
   const timed = (name) => /^\d{4}-\d\d-\d\dT/.test(found.rows[0][name] ?? "");
+  const currency = of.key.find((name) => UNIT.test(name));
   const columns = [
     ...of.key.map((name, place) => ({
       title: timed(name) ? inZone(words(name)) : words(name), class: short(found.rows, name) ? "line" : "",
       cell: (row) => (place ? text(row[name]) : element("button", { type: "button", class: "plain", onclick: () => open(of, row) }, text(row[name]))),
     })),
-    ...measures.map(({ name }) => ({ title: words(name), number: true, cell: (row) => readable(row[name], decimals(row[name])) })),
+    ...measures.map(({ name }) => ({ title: words(name), number: true, cell: (row) => amount(row[name], row[currency]) })),
     ...(of.time ? [{ title: "status", cell: (row) => row._status ?? "" }] : []),
   ];
   const more = found.next_offset ? `, first ${counted(found.rows.length, "row")}` : "";

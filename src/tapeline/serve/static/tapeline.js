@@ -91,6 +91,13 @@ export async function currencyPlaces(reference) {
 // Whole numbers need no decimals. Those too long for a JavaScript number arrive as text.
 export const decimals = (value, places = 2) => (/^-?\d+$/.test(String(value)) ? 0 : places);
 
+// A number of a row in the decimals of its currency, if a key column names one that browsers know.
+const CURRENCIES = new Set(Intl.supportedValuesOf("currency"));
+export function amount(value, currency) {
+  if (decimals(value) === 0 || !CURRENCIES.has(currency)) return readable(value, decimals(value));
+  return money(value, new Intl.NumberFormat("en", { style: "currency", currency }).resolvedOptions().maximumFractionDigits);
+}
+
 // Key columns that say in which unit a number is.
 export const UNIT = /(^|_)(currency|unit)$/;
 
