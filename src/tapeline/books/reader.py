@@ -206,8 +206,9 @@ class Books:
         view = plan.views[name]
         for other in view_inputs(plan, view):
             if not self.open(connection, other, cut):  # no entry yet: its columns are known
-                shape = self.shape(other, cut)
-                connection.register(other, shape.empty_table())
+                empty = f"{other}__empty"
+                connection.register(empty, self.shape(other, cut).empty_table())
+                connection.execute(f'create or replace temp view "{other}" as from "{empty}"')
         connection.execute(f'create or replace temp view "{name}" as {view.sql}')
         return True
 

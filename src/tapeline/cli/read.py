@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -183,8 +184,13 @@ def alerts_command(
 ) -> None:
     """List active alerts."""
     from tapeline.deliver.active_alerts import alerts
+    from tapeline.intake.alerts import engine_alerts
+    from tapeline.intake.deliveries import Deliveries
 
-    raised = alerts(place.books())
+    books = place.books()
+    own = engine_alerts(Deliveries(books, place.project.absolute()), datetime.now(UTC))
+    raised = [*alerts(books), *(_with_times(one.model_dump()) for one in own)]
+    raised.sort(key=lambda one: one["raised_at"])
     shown = [one for one in raised if all_of_them or one["closed_at"] is None]
     if as_json:
         print_json([plain(one) for one in shown])
@@ -195,6 +201,12 @@ def alerts_command(
         moments = (readable(one["raised_at"]), readable(one["closed_at"]))
         table.add_row(*cells, *moments, readable(one["about"]))
     out.print(table if shown else "No active alerts.")
+
+
+def _with_times(alert: dict[str, Any]) -> dict[str, Any]:
+    """An alert of the engine in the form of those that a pipeline declares."""
+    times = {name: alert[name] for name in ("raised_at", "closed_at") if alert[name]}
+    return alert | {name: datetime.fromisoformat(at) for name, at in times.items()}
 
 
 @app.command()

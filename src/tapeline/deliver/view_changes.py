@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from tapeline.books import Books
+from tapeline.books.arrow_rows import as_rows
 from tapeline.books.commit import Commit, Counts
 from tapeline.books.generations import CODE
 from tapeline.books.reader import ReadPoint, told
 from tapeline.books.sql import whole_numbers
 from tapeline.declare import View
-from tapeline.deliver.arrow_rows import as_rows
 from tapeline.errors import OperationError
 from tapeline.plan.views import key_of_view, stored_inputs
 from tapeline.show import plain

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -19,7 +18,7 @@ from tapeline.books.schemas import POSITION
 from tapeline.declare import Step, Summary, Table
 from tapeline.declare.select import PREFIX, Select
 from tapeline.errors import DeclarationError
-from tapeline.flow.steps import LEFT_OUT, Compile, Compute, Steps, SummaryStep, TableStep
+from tapeline.flow.steps import LEFT_OUT, Compile, Steps, SummaryStep, TableStep
 from tapeline.formats.decoding import translator
 from tapeline.plan import Plan
 from tapeline.plan.fingerprint import of_summary, of_table
@@ -28,13 +27,12 @@ from tapeline.settings import Settings
 from tapeline.spark.decode import decode, leaf_of
 from tapeline.spark.expectations import mark_broken
 from tapeline.spark.internals import without_with
-from tapeline.spark.plan_rules import PlanShape, columns_read, inspect_plan
-from tapeline.spark.prepared import Prepared, PreparedLater
+from tapeline.spark.plan_rules import PlanShape, inspect_plan
+from tapeline.spark.prepared import Prepared
 from tapeline.spark.queries import with_query_schemas
 from tapeline.spark.shares import split_aggregation
 from tapeline.spark.step_keys import identified, unidentified
 
-Made = TypeVar("Made")
 JUDGED = ("_quarantine", "_drop", "_fail", "_warn")
 
 
@@ -55,41 +53,32 @@ def prepare(
     To run them over records of every format it takes the settings, too.
     """
     plan = with_query_schemas(session, plan)
-    steps = analysed(session, plan, references)
+    public = settings is not None and not settings.flow.prepared
+    steps = analysed(session, plan, references, public)
     if settings is None:
         return steps
     return replace(steps, tables=tuple(_translated(s, plan, settings) for s in steps.tables))
 
 
-def analysed(session: SparkSession, plan: Plan, references: Mapping[str, pa.Table]) -> Steps:
-    """What Spark makes of every step; it depends on the plan and the references alone."""
+def analysed(
+    session: SparkSession, plan: Plan, references: Mapping[str, pa.Table], public: bool = False
+) -> Steps:
+    """What Spark makes of every step; it depends on the plan and the references alone.
+
+    `public`: batches run by Spark's public API alone.
+    """
+    make = partial(Prepared, session, public=public)
     snapshots = {
         name: F.broadcast(session.createDataFrame(rows)) for name, rows in references.items()
     }
     tables: dict[str, TableStep] = {}
     for table in plan.tables:
-        tables[table.name] = _prepare_table(session, plan, table, snapshots, tables)
+        tables[table.name] = _prepare_table(make, plan, table, snapshots, tables)
     summaries = [
-        _prepare_summary(session, summary, snapshots, tables[summary.stream])
+        _prepare_summary(make, plan, summary, snapshots, tables[summary.stream])
         for summary in _on_tables(plan)
     ]
-    steps = Steps(tuple(tables.values()), tuple(summaries))
-    _plan_all(steps)
-    return steps
-
-
-def _plan_all(steps: Steps) -> None:
-    """Plan what was analysed, as many at a time as there are cores: refusals came before."""
-    made: list[tuple[Step, Compute]] = [(s.table, s.prepared) for s in steps.tables]
-    made += [(s.summary, s.prepared) for s in steps.summaries]
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        list(pool.map(_plan, made))
-
-
-def _plan(made: tuple[Step, Compute]) -> None:
-    step, prepared = made
-    assert isinstance(prepared, Prepared)
-    _located(step, prepared.plan)
+    return Steps(tuple(tables.values()), tuple(summaries))
 
 
 def _translated(step: TableStep, plan: Plan, settings: Settings) -> TableStep:
@@ -110,7 +99,7 @@ def _on_tables(plan: Plan) -> tuple[Summary, ...]:
 
 
 def _prepare_table(
-    session: SparkSession,
+    make: Callable[..., Prepared],
     plan: Plan,
     table: Table,
     snapshots: Mapping[str, DataFrame],
@@ -135,7 +124,8 @@ def _prepare_table(
             result = identified(result, table, source.connector.records, shape[-1].explodes)
         return mark_broken(result, table, arrives=source is not None)
 
-    prepared = _located(table, lambda: Prepared(session, schema, build))
+    name = f"{plan.name}: {table.name}"
+    prepared = _located(table, lambda: make(schema, build, name))
     own = [f for f in prepared.arrow_schema if f.name not in ("_position", *JUDGED)]
     for field in own:
         if field.name.startswith("_"):
@@ -145,12 +135,10 @@ def _prepare_table(
             )
     faults = None
     if source:
-        faults = PreparedLater(
-            lambda: Prepared(
-                session,
-                schema,
-                lambda leaf: decode(leaf, source.connector.records, entering).select("_position"),
-            )
+        faults = make(
+            schema,
+            lambda leaf: decode(leaf, source.connector.records, entering).select("_position"),
+            f"{name} (decoding)",
         )
     reads = source.connector.records.meaning if source else done[table.stream].columns
     splits = made and shape[0].explodes
@@ -178,25 +166,30 @@ def _left_out(shape: PlanShape) -> str:
 
 
 def _prepare_summary(
-    session: SparkSession, summary: Summary, snapshots: Mapping[str, DataFrame], above: TableStep
+    make: Callable[..., Prepared],
+    plan: Plan,
+    summary: Summary,
+    snapshots: Mapping[str, DataFrame],
+    above: TableStep,
 ) -> SummaryStep:
+    name = f"{plan.name}: {summary.name}"
     found: dict[str, Any] = {}
 
     def build(leaf: DataFrame) -> DataFrame:
         result = _call(summary, leaf, snapshots)
         shape = inspect_plan(result, summary, snapshots, leaf)
         rows, measures = split_aggregation(result, summary)
-        found.update(shape=shape, measures=measures, result=result)
+        found.update(shape=shape, measures=measures)
         return rows
 
-    def analyse(schema: pa.Schema) -> Prepared:
-        return _located(summary, lambda: Prepared(session, schema, build))
+    def planned(schema: pa.Schema) -> Prepared:
+        return _located(summary, lambda: make(schema, build, name))
 
-    whole = analyse(above.leaf_schema)
-    # Planned on the columns that it really reads: the others need not travel to Spark.
-    reads = {*columns_read(found["result"]), "_position"}
+    whole = planned(above.leaf_schema)
+    # Planned again on the columns it really reads: the others need not travel to Spark.
+    reads = {*found["shape"].reads, "_position"}
     needs = tuple(f.name for f in above.leaf_schema if f.name in reads)
-    prepared = analyse(pa.schema([above.leaf_schema.field(name) for name in needs]))
+    prepared = planned(pa.schema([above.leaf_schema.field(name) for name in needs]))
     if prepared.arrow_schema != whole.arrow_schema:
         needs, prepared = tuple(above.leaf_schema.names), whole
     own = [f for f in prepared.arrow_schema if f.name != "_position"]
@@ -223,7 +216,7 @@ def _call(step: Step, stream: DataFrame, snapshots: Mapping[str, DataFrame]) -> 
     return without_with(result)
 
 
-def _located(step: Step, make: Callable[[], Made]) -> Made:
+def _located(step: Step, make: Callable[[], Prepared]) -> Prepared:
     """Spark's complaints, with file and line of the declaration."""
     try:
         return make()

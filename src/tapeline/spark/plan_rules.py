@@ -43,6 +43,7 @@ class PlanShape:
 
     text: str  # the user's part, normalised: the step's fingerprint is made of it
     explodes: bool
+    reads: frozenset[str]
     cuts: tuple[str, ...] = ()  # a sentence for each expression in which Spark would cut digits
     matches: tuple[str, ...] = ()  # references in which a record must have a match
     filters: bool = False
@@ -82,13 +83,14 @@ def inspect_plan(
     return PlanShape(
         _normalised(lines),
         explodes,
+        _columns_read(result),
         tuple(dict.fromkeys(cuts)),
         _joined(inner, snapshots),
         "Filter" in names,
     )
 
 
-def columns_read(result: DataFrame) -> frozenset[str]:
+def _columns_read(result: DataFrame) -> frozenset[str]:
     """The columns that the optimised step refers to; the rest need not travel to Spark."""
     found: set[str] = set()
     waiting: list[PlanNode] = [optimised_plan(result)]

@@ -15,45 +15,60 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from tapeline.flow.progress import batch_at_work
 from tapeline.flow.steps import StepFailedError
 from tapeline.spark.failures import condition_of, of_computation, words_of
+from tapeline.spark.file_leaf import FileLeaf
 from tapeline.spark.internals import PlannedRdd, arrow_schema_of
 
 # Below this many rows one task is faster than two.
 ROWS_PER_TASK = 4_000
+PARALLELISM = 2
+
+
+class Planned(Protocol):
+    """A step that Spark has planned, whose leaf gets other rows for every run."""
+
+    @property
+    def parallelism(self) -> int: ...
+
+    def run(self, batches: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]: ...
 
 
 class Prepared:
-    """A function of one DataFrame, analysed at once and planned once, when asked or first run."""
+    """A function of one DataFrame, planned once."""
 
     def __init__(
         self,
         session: SparkSession,
         leaf_schema: pa.Schema,
         build: Callable[[DataFrame], DataFrame],
-        parallelism: int = 2,
+        name: str = "a step",
+        public: bool = False,
     ) -> None:
+        """`public`: run every batch by Spark's public API alone."""
         self._running = threading.Lock()
+        self._context = session.sparkContext
+        self._name = name
         # A row of nulls in every partition: Spark folds an empty leaf away.
         self._nothing = pa.table([pa.nulls(1, f.type) for f in leaf_schema], schema=leaf_schema)
-        self._leaf = session.createDataFrame(pa.concat_tables([self._nothing] * parallelism))
-        self._result = build(self._leaf)
-        self._parallelism = parallelism
-        self.schema: StructType = self._result.schema
-        self.arrow_schema: pa.Schema = _nullable(arrow_schema_of(self.schema))
-        self._planned: PlannedRdd | None = None
+        files = FileLeaf(session, leaf_schema, PARALLELISM) if public else None
+        leaf = files.frame if files else self._leaf_of_nulls(session)
+        result = build(leaf)
+        self.schema: StructType = result.schema
+        self.arrow_schema: pa.Schema = _nullable(arrow_schema_of(result.schema))
+        self._planned: Planned = (
+            files.plan(result) if files else PlannedRdd(leaf, result, PARALLELISM)
+        )
 
-    def plan(self) -> PlannedRdd:
-        """Plan what was analysed, unless that was done."""
-        with self._running:
-            if self._planned is None:
-                self._planned = PlannedRdd(self._leaf, self._result, self._parallelism)
-            return self._planned
+    def _leaf_of_nulls(self, session: SparkSession) -> DataFrame:
+        return session.createDataFrame(pa.concat_tables([self._nothing] * PARALLELISM))
 
     def run(self, rows: pa.Table) -> pa.Table:
         """The step over these rows, in their order: one Spark job."""
@@ -67,16 +82,17 @@ class Prepared:
     def _run(self, rows: pa.Table) -> pa.Table:
         if rows.num_rows == 0:
             return self.arrow_schema.empty_table()
-        rows = self._of_leaf(rows)
-        tasks = max(1, min(self._parallelism, rows.num_rows // ROWS_PER_TASK))
+        rows = self._leaf(rows)
+        tasks = max(1, min(self._planned.parallelism, rows.num_rows // ROWS_PER_TASK))
         size = -(-rows.num_rows // tasks)
-        planned = self.plan()
+        # What Spark's UI shows of a job.
+        self._context.setJobDescription(f"{self._name}, batch {batch_at_work.get()}")
         with self._running:
             parts = rows.combine_chunks().to_batches(max_chunksize=size)
-            batches = planned.run(parts, self.arrow_schema)
+            batches = self._planned.run(parts, self.arrow_schema)
         return pa.Table.from_batches(batches, self.arrow_schema)
 
-    def _of_leaf(self, rows: pa.Table) -> pa.Table:
+    def _leaf(self, rows: pa.Table) -> pa.Table:
         """The columns that the leaf has, in its order; older rows may lack some."""
         for field in self._nothing.schema:
             if field.name not in rows.column_names:
@@ -86,31 +102,6 @@ class Prepared:
     def warm(self) -> None:
         """Compile the generated code and broadcast the references, ahead of the first batch."""
         self.run(self._nothing)
-
-
-class PreparedLater:
-    """A function that few batches need: prepared when it is first asked for."""
-
-    def __init__(self, make: Callable[[], Prepared]) -> None:
-        self._make = make
-        self._making = threading.Lock()
-        self._made: Prepared | None = None
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        return self._prepared().arrow_schema
-
-    def run(self, rows: pa.Table) -> pa.Table:
-        return self._prepared().run(rows)
-
-    def warm(self) -> None:
-        self._prepared().warm()
-
-    def _prepared(self) -> Prepared:
-        with self._making:
-            if self._made is None:
-                self._made = self._make()
-            return self._made
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:

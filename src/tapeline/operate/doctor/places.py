@@ -38,7 +38,7 @@ def places(books: Books, settings: Settings) -> Iterator[Finding]:
                       "Give this user write access, or choose another root.")  # fmt: skip
     yield from _privacy(home)
     for name, sink in books.plan.pipeline.sinks.items():
-        yield from _sink(f"sink {name}", sink, settings)
+        yield from _destination(f"destination of {name}", sink, settings)
     for name, source in books.plan.pipeline.sources.items():
         yield source.connector.taken_by(_Sources(name, settings, books.layout))
 
@@ -106,7 +106,7 @@ def _privacy(home: Path) -> Iterator[Finding]:
         yield Finding("privacy", "ok", "only this user can read the books")
 
 
-def _sink(what: str, sink: Sink, settings: Settings) -> Iterator[Finding]:
+def _destination(what: str, sink: Sink, settings: Settings) -> Iterator[Finding]:
     """What a destination says of itself, if it does."""
     try:
         said = sink.check(settings)
