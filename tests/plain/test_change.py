@@ -26,7 +26,7 @@ from tapeline.books.meanings import ChangedCodeError
 from tapeline.declare import Sink
 from tapeline.declare.where import Where
 from tapeline.deliver.outbox import Outbox
-from tapeline.errors import OperationError
+from tapeline.errors import OperationError, QuestionError
 from tapeline.flow.change import Change, Signed
 from tapeline.operate.apply import apply_change
 from tapeline.plan import resolve
@@ -189,11 +189,11 @@ def shop_with(batches: int = 3) -> Shop:
 SENT = [(key, number + 1) for number in range(3) for key in range(6)]
 
 
-def sent_to(shop: Shop, name: str, kind: Any) -> list[dict[str, Any]]:
-    """What a sink gets of all batches."""
+def sent_to(shop: Shop, name: str, kind: Any, after: int = 0) -> list[dict[str, Any]]:
+    """What a sink gets of all batches after one."""
     sink = Sink("sent", lambda rows: rows, None, name, kind, Where("test", 1))
     outbox = Outbox(shop.trial.plan, shop.trial.books.layout, sink)
-    return outbox.all_rows(shop.trial.books.cut().batch)
+    return outbox.all_rows(shop.trial.books.cut().batch, after)
 
 
 def test_changed_code_is_refused_until_it_is_applied() -> None:
@@ -264,6 +264,31 @@ def test_sinks_get_moved_numbers_once_as_changes() -> None:
             known[row["_key"]] = row["_new"]
         left = {(row["amount"], row["n"]) for row in known.values() if row is not None}
         assert left == set(numbers(shop.trial.books, shop.code)["totals"].values())
+
+
+def test_sinks_and_reports_of_a_summary_that_gets_another_key() -> None:
+    with Shop(Code(by_side=False)) as shop:
+        shop.feed(SENT)
+        at = shop.trial.books.cut().at
+        shop.apply(Code())
+        rows = sent_to(shop, "totals", "changes", after=1)
+        moved = {(row["quarter"], row["side"]): row["_new"]["amount"] for row in rows}
+        now = numbers(shop.trial.books, shop.code)["totals"]
+        assert moved == {key: amount for key, (amount, _) in now.items()}
+        with pytest.raises(QuestionError, match="had no side in its key at that time"):
+            shop.trial.books.read("totals", at)
+
+
+def test_sinks_get_a_measure_that_is_added() -> None:
+    with Shop(Code(cents=False)) as shop:
+        shop.feed(SENT)
+        before = sent_to(shop, "totals", "changes")
+        shop.apply(Code(cents=True))
+        rows = sent_to(shop, "totals", "changes")[len(before) :]
+        assert rows
+        for row in rows:
+            assert row["_new"]["cents"] == row["_new"]["amount"] * 100
+            assert (row["_old"]["amount"], row["_old"]["cents"]) == (row["_new"]["amount"], 0)
 
 
 def test_sinks_of_a_table_get_rows_that_differ_and_no_others() -> None:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tapeline.books.deliveries import DeliveryFilter
 from tapeline.books.delivery_records import RecordsWanted, records_of
+from tapeline.books.status import Lag, SourceStatus, Status, write_status
+from tapeline.connect import Kafka
+from tapeline.declare import Pull
 from tapeline.errors import QuestionError
+from tapeline.intake.deliveries import Deliveries
 from tapeline.store import duckdb
+from tapeline.testing import Trial
 from tests.support import law_orders
 from tests.support.file_desk import FileDesk, lines, states
+from tests.support.plain_compute import plain_compiler
 
 ALL = DeliveryFilter()
 
@@ -215,3 +222,34 @@ def test_what_is_read_follows_what_is_shown(
     pieces = {file for file in opened if "/bronze/raw/" in file}
     assert len(pieces) == 2
     assert len(registers) <= 2 * 3
+
+
+def test_a_page_that_a_pull_handed_over_is_a_pull(desk: FileDesk) -> None:
+    declared = Pull("office", None, "raw", desk.pipeline.sources["raw"].where)
+    desk.pipeline.pulls["office"] = declared
+    desk.send("office-0123abcd-000000000007.jsonl", lines(1))
+    desk.send("office.jsonl", lines(2))
+    desk.take()
+    found = {one.name: one.kind for one in desk.deliveries.page(ALL, 10).deliveries}
+    assert found == {"office-0123abcd-000000000007.jsonl": "pull", "office.jsonl": "file"}
+
+
+def test_ranges_of_offsets_have_their_partition_and_what_waits_in_the_topic(tmp_path: Path) -> None:
+    pipeline = law_orders.pipeline()
+    schema = "id string, at timestamp, side string, amount decimal(12,2)"
+    source = pipeline.sources["raw"]
+    pipeline.sources["raw"] = replace(source, connector=Kafka("orders", schema=schema))
+    compiled = plain_compiler(pipeline, law_orders.TWINS)
+    with Trial(pipeline, tmp_path, compile_steps=compiled) as trial:
+        trial.feed(raw=[law_orders.record(number) for number in (1, 2, 4)])
+        trial.put("raw", [law_orders.record(5)])
+        lag = Lag(lag_records=6, lag_seconds=1.0)
+        status = Status(sources={"raw": SourceStatus(partitions={"a test's records": lag})})
+        write_status(trial.books.layout.status, status)
+        found = Deliveries(trial.books, tmp_path).page(ALL, 10).deliveries
+    assert [(one.kind, one.state, one.records, one.offsets) for one in found] == [
+        ("offsets", "waiting", 5, None),
+        ("offsets", "on the tape", 1, (1, 1)),
+        ("offsets", "booked", 3, (1, 3)),
+    ]
+    assert found[2].title == "a test's records offsets 1 to 3"

@@ -77,6 +77,8 @@ def test_from_a_list_to_the_records_of_a_file(desk: FileDesk, tapeline: Command)
     assert "the record is not a JSON object" in shown.out
     record = tapeline("quarantine", "show", "raw:1:2")
     assert "line 3 of day/monday.jsonl" in record.out
+    early = tapeline("deliveries", "--json", "show", "day/monday.jsonl")
+    assert (early.code, "write options after 'show'" in early.err) == (2, True)
     wrong = tapeline("deliveries", "show", "sunday.jsonl")
     assert (wrong.code, "delivery 'sunday.jsonl' not found" in wrong.err) == (2, True)
 

@@ -16,6 +16,7 @@ from tapeline.books.generations import History, view_journal
 from tapeline.books.layout import Layout
 from tapeline.books.measures import shown_fields, shown_numbers
 from tapeline.declare import Summary
+from tapeline.errors import QuestionError
 from tapeline.store.duckdb import Connection, connect, quoted
 
 Row = dict[str, Any]
@@ -30,7 +31,6 @@ def history_of(layout: Layout, first: int, last: int) -> History:
 
 def changes_of(history: History, summary: Summary) -> tuple[pa.Schema, Iterator[Row]]:
     """Numbers that some batches changed, each with what it was and is, in the order of the key."""
-    first = history.batches[0]
     with connect() as connection:
         if not view_journal(connection, "j", history, summary):
             return pa.schema([]), iter(())
@@ -38,8 +38,7 @@ def changes_of(history: History, summary: Summary) -> tuple[pa.Schema, Iterator[
         stored = connection.sql("select * from j limit 0").to_arrow_table().schema
         moved = _moved(connection, summary, kinds, history.batches)
         before: list[Row] = []
-        generation = history.commit.generation_of(summary.name, first - 1)
-        if fold_view(connection, history.layout, summary, first - 1, generation=generation):
+        if _folded_before(connection, history, summary):
             connection.register("moved", moved.select(summary.key))
             same = " and ".join(
                 f"folded.{k} is not distinct from moved.{k}" for k in map(quoted, summary.key)
@@ -48,6 +47,16 @@ def changes_of(history: History, summary: Summary) -> tuple[pa.Schema, Iterator[
             before = list(as_rows(stored_rows(connection, summary, where)))
     shape = change_shape(summary, list(kinds), stored)
     return shape, _walked(summary, kinds, before, as_rows(moved))
+
+
+def _folded_before(connection: Connection, history: History, summary: Summary) -> bool:
+    """Fold the summary as it was before these batches; False if it had no number with this key."""
+    before = history.batches[0] - 1
+    generation = history.commit.generation_of(summary.name, before)
+    try:
+        return fold_view(connection, history.layout, summary, before, generation=generation)
+    except QuestionError:
+        return False  # other code gave it another key
 
 
 def _moved(
@@ -80,7 +89,9 @@ def _walked(
     for row in moved:
         key = tuple(row[k] for k in summary.key)
         old = stands.get(key, nothing)
-        new = {m: exact.add(kind.number(old[m]), kind.number(row[m])) for m, kind in kinds.items()}
+        new = {
+            m: exact.add(kind.number(old.get(m)), kind.number(row[m])) for m, kind in kinds.items()
+        }
         new["_entries"] = old["_entries"] + row["_entries"]
         stands[key] = new
         was, is_now = (_number(one, kinds) for one in (old, new))

@@ -130,7 +130,7 @@ def _tables(name: str, books: pa.Table, other: pa.Table) -> Iterator[Difference]
     there = Counter(map(str, (_plain(row) for row in other.select(columns).to_pylist())))
     only_here, only_there = (here - there).total(), (there - here).total()
     if only_here or only_there:
-        why = f"{only_here} rows only in the books, {only_there} only in the folder"
+        why = f"{counted(only_here, 'row')} only in the books, {only_there} only in the folder"
         yield Difference(name, {}, "rows", here.total(), there.total(), why)
 
 

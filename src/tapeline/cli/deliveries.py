@@ -71,8 +71,11 @@ def deliveries(
     as_json: AsJson = False,
 ) -> None:
     """List what was delivered, newest first: state, arrival, batch and verdicts."""
-    if context.invoked_subcommand is not None:
-        return  # its options come after its name
+    command = context.invoked_subcommand
+    if command is not None:
+        if (wanted, place, as_json) != (Wanted(), BooksLocation(), False):
+            raise typer.BadParameter(f"write options after '{command}'")
+        return
     known = deliveries_of(place)
     page = known.page(wanted.filter(), limit, offset)
     overview = known.overview()

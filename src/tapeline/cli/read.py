@@ -224,6 +224,7 @@ def audit(
     """
     from tapeline.books.audit import audit as run_audit
     from tapeline.books.gaps import gaps_of
+    from tapeline.books.query_position import unproved
 
     books = place.books()
     checks = run_audit(books, full)
@@ -234,11 +235,14 @@ def audit(
                 "balances": not wrong,
                 "checks": [check.facts() for check in checks],
                 "gaps": [gap.facts() for gap in gaps_of(books.layout.operator)],
+                "unproved": unproved(books),
             }
         )
     else:
         print_audit(out, checks, books.cut().batch)
         print_gaps(out, gaps_of(books.layout.operator))
+        for one in unproved(books):
+            out.print(readable(f"{one['source']}: {one['words']}"), soft_wrap=True)
     if wrong:
         raise typer.Exit(4)
 

@@ -206,6 +206,14 @@ def end_jvm() -> None:
     process.wait()
 
 
+def forget_batches_of(function: Any) -> None:
+    """Let go of what foreachBatch calls. Otherwise a thread of Py4J holds it to the very end."""
+    gateway: Any = SparkContext._gateway
+    for proxy in list(gateway.gateway_property.pool.dict.values()):
+        if getattr(proxy, "func", None) == function:
+            proxy.func = None
+
+
 def class_path(session: SparkSession) -> str:
     """The class path that the JVM was started with."""
     return str(_jvm(session).java.lang.System.getProperty("java.class.path"))

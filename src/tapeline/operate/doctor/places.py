@@ -11,13 +11,14 @@ from typing import Any
 
 from tapeline.books import Books
 from tapeline.books.layout import Layout
+from tapeline.books.query_position import dropped_words, positions
 from tapeline.books.tape_batches import deliveries_of
 from tapeline.connect import Kafka
 from tapeline.connect.kafka_cluster import find_partitions
 from tapeline.declare.sink import Sink
 from tapeline.declare.source import Source
 from tapeline.errors import TapelineError
-from tapeline.intake.checkpoint import Checkpoint, dropped_words, positions
+from tapeline.intake.checkpoint import Checkpoint
 from tapeline.operate.doctor.finding import Finding
 from tapeline.settings import Settings
 from tapeline.words import counted

@@ -15,6 +15,7 @@ from tapeline.books.commit import Commit
 from tapeline.books.commits import read_commits
 from tapeline.books.gaps import gaps_of
 from tapeline.books.pulls import read_pulls
+from tapeline.books.query_position import unproved
 from tapeline.books.reference_ages import ReferenceAge, read_ages
 from tapeline.books.status import Status, read_status
 from tapeline.intake.alerts import engine_alerts
@@ -93,6 +94,7 @@ def _audit_facts(books: Books) -> dict[str, Any]:
         "totals": {name: counts.as_dict() for name, counts in cut.commit.totals.items()},
         "tapes": _tape_records(books, cut.commit),
         "gaps": [gap.facts() for gap in gaps_of(books.layout.operator)],
+        "unproved": unproved(books),
     }
 
 
