@@ -20,8 +20,9 @@ from tapeline import Files, Kafka, Pipeline, Rows, Stream
 from tapeline.books.commit import Commit, Counts
 from tapeline.books.meanings import Code
 from tapeline.books.schemas import POSITION, REGISTER, with_columns
+from tapeline.books.table_id import TableId
 from tapeline.deliver import SinkWorkers
-from tapeline.flow.ledger import Ledger
+from tapeline.flow.ledger import Ledger, LedgerPlace
 from tapeline.plan import resolve
 from tapeline.settings import KafkaSettings, Settings, SuperviseSettings
 from tapeline.supervisor import Supervisor
@@ -62,11 +63,12 @@ def write_books(rows: Path, home: Path, name: str) -> int:
     """A register of these rows, ten thousand a batch; the last batch."""
     given = DeltaTable(str(rows)).to_pyarrow_table(columns=["key", "value"])
     with ThreadPoolExecutor(2) as pool:
-        ledger = Ledger(home, name, {"silver/orders": SCHEMA}, Code({}), pool, datetime.now(UTC))
+        orders, now = TableId.register("orders"), datetime.now(UTC)
+        ledger = Ledger(LedgerPlace(home, name), {orders: SCHEMA}, Code({}), pool, now)
         for first in range(0, given.num_rows, ROWS_PER_BATCH):
             batch = ledger.commits.next_batch
             register = _register(given.slice(first, ROWS_PER_BATCH), batch)
-            staged = ledger.stage("silver/orders", register, batch)
+            staged = ledger.stage(orders, register, batch)
             counts = {"orders": Counts(rows=register.num_rows)}
             decision = ledger.decide(Commit(files=[staged], tables=counts), datetime.now(UTC))
             ledger.finish(decision)

@@ -35,6 +35,8 @@ class SparkSettings:
 
     master: str = "local[2]"
     driver_memory: str = "2g"
+    ui: bool = False
+    ui_port: int = 4040
     conf: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -67,6 +69,7 @@ class FlowSettings:
     target_batch_seconds: float = 0.0
     identity_keys: int = 200_000_000
     culprits_per_batch: int = 100
+    prepared: bool = True
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ class NotifySettings:
 
     command: str = ""
     webhook: str = ""
+    webhook_format: Literal["json", "slack"] = "json"
+    lag_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -334,6 +339,11 @@ def _typed(value: Any, kind: Any, where: str, may_be_zero: bool = False) -> Any:
         if value not in choices:
             raise DeclarationError(f"{where} must be one of {', '.join(choices)}, not {value!r}.")
         return value
+    if kind is bool:
+        known = {"true": True, "false": False}
+        if str(value).lower() not in known:
+            raise DeclarationError(f"{where} must be true or false, not {value!r}.")
+        return known[str(value).lower()]
     try:
         if isinstance(value, bool) or (kind is int and isinstance(value, float)):
             raise ValueError

@@ -79,7 +79,8 @@ def test_every_setting_is_documented_with_its_variable_and_default(name: str, de
     assert row, name
     if name not in ("project", "pipeline", "pull", "spark.conf"):
         assert f"`TAPELINE_{name.replace('.', '_').upper()}`" in row[0]
-        assert re.search(rf"\| `?{re.escape(str(default))}`? \|", row[0]), default
+        shown = str(default).lower() if isinstance(default, bool) else str(default)  # as in TOML
+        assert re.search(rf"\| `?{re.escape(shown)}`? \|", row[0]), default
 
 
 @pytest.mark.parametrize(("name", "default"), list(settings_of(PullSettings())))

@@ -17,6 +17,7 @@ from tapeline.plan import resolve
 from tapeline.settings import FlowSettings, IntakeSettings, Settings
 from tests.support import law_orders
 from tests.support.intake_desk import Desk
+from tests.support.list_queries import ListQueries
 from tests.support.plain_compute import plain_compiler
 from tests.support.waiting import wait_for
 
@@ -58,7 +59,8 @@ class Place:
         compiled = plain_compiler(pipeline, law_orders.TWINS)
         self.flow = Flow(compiled, self.plan, self.settings, {"raw": self.tape}, now)
         self.tape.on_append = lambda batch: self.flow.offer("raw", batch)
-        self.intake = Opening(self.plan, self.settings, self.flow, now).open("raw")
+        queries = ListQueries([])
+        self.intake = Opening(self.plan, self.settings, self.flow, now, queries).open("raw")
 
     def limit_shown(self) -> int | None:
         path = Layout(self.settings.home(self.plan.name)).status

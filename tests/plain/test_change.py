@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -25,9 +26,14 @@ from tapeline.books.meanings import ChangedCodeError
 from tapeline.declare import Sink
 from tapeline.declare.where import Where
 from tapeline.deliver.outbox import Outbox
-from tapeline.errors import OperationError
+from tapeline.errors import OperationError, QuestionError
 from tapeline.flow.change import Change, Signed
+from tapeline.operate.apply import apply_change
 from tapeline.plan import resolve
+from tapeline.settings import Settings
+from tapeline.store.delta_files import read_files
+from tapeline.store.disk import hold, release
+from tapeline.store.duckdb import newest_batch
 from tapeline.testing import Crash, Trial, changes, commits_of, crash_at, unbalanced, why
 from tests.support import changing_orders as orders
 from tests.support.changing_orders import Code
@@ -183,11 +189,11 @@ def shop_with(batches: int = 3) -> Shop:
 SENT = [(key, number + 1) for number in range(3) for key in range(6)]
 
 
-def sent_to(shop: Shop, name: str, kind: Any) -> list[dict[str, Any]]:
-    """What a sink gets of all batches."""
+def sent_to(shop: Shop, name: str, kind: Any, after: int = 0) -> list[dict[str, Any]]:
+    """What a sink gets of all batches after one."""
     sink = Sink("sent", lambda rows: rows, None, name, kind, Where("test", 1))
     outbox = Outbox(shop.trial.plan, shop.trial.books.layout, sink)
-    return outbox.all_rows(shop.trial.books.cut().batch)
+    return outbox.all_rows(shop.trial.books.cut().batch, after)
 
 
 def test_changed_code_is_refused_until_it_is_applied() -> None:
@@ -258,6 +264,31 @@ def test_sinks_get_moved_numbers_once_as_changes() -> None:
             known[row["_key"]] = row["_new"]
         left = {(row["amount"], row["n"]) for row in known.values() if row is not None}
         assert left == set(numbers(shop.trial.books, shop.code)["totals"].values())
+
+
+def test_sinks_and_reports_of_a_summary_that_gets_another_key() -> None:
+    with Shop(Code(by_side=False)) as shop:
+        shop.feed(SENT)
+        at = shop.trial.books.cut().at
+        shop.apply(Code())
+        rows = sent_to(shop, "totals", "changes", after=1)
+        moved = {(row["quarter"], row["side"]): row["_new"]["amount"] for row in rows}
+        now = numbers(shop.trial.books, shop.code)["totals"]
+        assert moved == {key: amount for key, (amount, _) in now.items()}
+        with pytest.raises(QuestionError, match="had no side in its key at that time"):
+            shop.trial.books.read("totals", at)
+
+
+def test_sinks_get_a_measure_that_is_added() -> None:
+    with Shop(Code(cents=False)) as shop:
+        shop.feed(SENT)
+        before = sent_to(shop, "totals", "changes")
+        shop.apply(Code(cents=True))
+        rows = sent_to(shop, "totals", "changes")[len(before) :]
+        assert rows
+        for row in rows:
+            assert row["_new"]["cents"] == row["_new"]["amount"] * 100
+            assert (row["_old"]["amount"], row["_old"]["cents"]) == (row["_new"]["amount"], 0)
 
 
 def test_sinks_of_a_table_get_rows_that_differ_and_no_others() -> None:
@@ -413,6 +444,29 @@ def test_the_way_back_continues_the_earlier_tables() -> None:
         assert causes.count("code") == 2
 
 
+def test_a_way_back_that_is_killed_and_abandoned_leaves_nothing_to_read() -> None:
+    with shop_with() as shop:
+        layout = shop.trial.books.layout
+        shop.apply(Code(rate=3))
+        shop.feed([(7, 1)])
+        shop.feed([(27, 1)])
+        with pytest.raises(Crash), crash_at("added"):
+            shop.apply(Code())
+        assert newest_batch(layout.register("large", 1)) == 5  # written, and never seen
+        sent = [*SENT, (7, 1), (27, 1)]
+        shop.start(Code(rate=3))
+        assert numbers(shop.trial.books, shop.code) == orders.expected(sent, shop.code)
+        assert unbalanced(shop.trial.books, full=True) == []
+        going = unfinished(layout)
+        assert going is not None
+        assert going.continued == {"large": 1, "fees": 1}
+        abandon(layout, going)
+        assert unbalanced(shop.trial.books, full=True) == []
+        shop.apply(Code())
+        assert numbers(shop.trial.books, Code()) == orders.expected(sent, Code())
+        assert unbalanced(shop.trial.books, full=True) == []
+
+
 def test_the_way_back_in_books_that_were_restored() -> None:
     """Restored books are in a later epoch: what is added to a table must not look older."""
     with shop_with() as shop:
@@ -426,6 +480,39 @@ def test_the_way_back_in_books_that_were_restored() -> None:
         expected = orders.expected([*SENT, (8, 1), (7, 1)], Code())
         assert numbers(shop.trial.books, Code()) == expected
         assert unbalanced(shop.trial.books, full=True) == []
+
+
+def test_many_small_batches_become_few_files() -> None:
+    with shop_with(1) as shop:
+        keeping = replace(shop.trial.settings.housekeeping, compact_every_batches=5)
+        shop.trial.settings = replace(shop.trial.settings, housekeeping=keeping)
+        sent = [(key, 1) for key in range(6)]
+        for key in range(20, 32):
+            shop.feed([(key, 1)])
+            sent.append((key, 1))
+        change = shop.change(Code(least=8))
+        build = change.begin(SOMEBODY)
+        list(change.follow(build))
+        assert len(read_files(shop.trial.books.layout.register("rows", 2))) <= 5  # of 13 batches
+        shop.apply(Code(least=8))
+        assert numbers(shop.trial.books, shop.code) == orders.expected(sent, shop.code)
+        assert unbalanced(shop.trial.books, full=True) == []
+
+
+def test_two_changes_at_once_are_refused() -> None:
+    with shop_with(1) as shop:
+        handle = hold(shop.trial.books.layout.home / ".lock.build", "a change of these books")
+        try:
+            with pytest.raises(OperationError, match="a change of these books is in use"):
+                apply_change(shop.trial.plan, shop.trial.settings, SOMEBODY)
+        finally:
+            release(handle)
+
+
+def test_a_change_needs_books(tmp_path: Path) -> None:
+    settings = Settings(project=tmp_path, root=tmp_path / "books")
+    with pytest.raises(OperationError, match="there are no books"):
+        apply_change(resolve(orders.pipeline(Code())), settings, SOMEBODY)
 
 
 def test_generations_are_listed() -> None:

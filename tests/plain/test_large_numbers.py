@@ -30,6 +30,7 @@ from tapeline.books.audit.journals import check_journal
 from tapeline.books.audit.scan import AuditScan
 from tapeline.books.commit import Commit, Counts
 from tapeline.books.commits import read_commits
+from tapeline.books.extract import extract, extract_changes, extract_shape
 from tapeline.books.fold import write_balances
 from tapeline.books.meanings import Code
 from tapeline.books.revisions import changes, why
@@ -41,7 +42,7 @@ from tapeline.books.views import views_of
 from tapeline.deliver import Outbox
 from tapeline.deliver.position_file import PositionFile
 from tapeline.flow.commit import added
-from tapeline.flow.ledger import Ledger
+from tapeline.flow.ledger import Ledger, LedgerPlace
 from tapeline.operate.doctor.tables import numbers
 from tapeline.plan import resolve
 from tapeline.serve.requests import ReadRequest, ask
@@ -88,8 +89,7 @@ class Ledgered:
         columns = pa.schema([("k", pa.string()), ("m", self.kind)])
         self.pool = ThreadPoolExecutor(2)
         self.ledger = Ledger(
-            self.home,
-            "large",
+            LedgerPlace(self.home, "large"),
             {
                 TableId.journal("totals"): with_columns(columns, JOURNAL),
                 TableId.links("totals"): with_columns(columns, LINKS),
@@ -205,6 +205,7 @@ def test_every_reader_shows_every_digit(
         check_sql(large)
         check_history(large)
         check_sink(large, batches)
+        check_extract(large)
         check_audit(large)
         found = list(numbers(large.books))
         assert len(found) == bool(large.outgrown)
@@ -282,6 +283,20 @@ def check_sink(large: Ledgered, batches: list[list[Share]]) -> None:
         assert measures_in(path) == [row["_new"] and row["_new"]["m"] for row in sent]
 
 
+def check_extract(large: Ledgered) -> None:
+    """What Spark is given: null with its flag where a number outgrew its type, exact elsewhere."""
+    cut = large.books.cut()
+    found = extract(large.books, "totals", cut)
+    assert found.schema == extract_shape(large.books, "totals", cut)
+    seen = {key: None if key in large.outgrown else v for key, v in large.expected.items()}
+    assert {row["k"]: row["m"] for row in found.to_pylist()} == seen
+    assert {row["k"] for row in found.to_pylist() if row["_overflow"]} == large.outgrown
+    changed = extract_changes(large.books, "totals", 1, large.batches)
+    assert changed.schema == extract_shape(large.books, "totals", cut, changes=True)
+    last = {row["k"]: row["_new"] for row in changed.to_pylist()}
+    assert {key: number["m"] for key, number in last.items() if number is not None} == seen
+
+
 def measures_in(path: Path) -> list[Any]:
     """The number that each row of a sink's file says, exactly."""
     if path.suffix == ".parquet":
@@ -297,9 +312,8 @@ def measures_in(path: Path) -> list[Any]:
 
 def check_audit(large: Ledgered) -> None:
     with connect() as connection:
-        checks = list(
-            check_journal(AuditScan(connection, large.books, commits_of(large), 0), large.summary)
-        )
+        scan = AuditScan(connection, large.books, commits_of(large), 0, large.books.cut())
+        checks = list(check_journal(scan, large.summary))
     wrong = [c for c in checks if not c.balances and "left out" not in c.what]
     assert wrong == []
 
@@ -344,7 +358,7 @@ def test_totals_that_older_versions_let_wrap_around_are_no_alarm() -> None:
 
         def alarms() -> list[str]:
             with connect() as connection:
-                look = AuditScan(connection, large.books, commits, 0)
+                look = AuditScan(connection, large.books, commits, 0, large.books.cut())
                 checks = list(check_journal(look, large.summary))
             return [c.what for c in checks if not c.balances and "left out" not in c.what]
 

@@ -33,7 +33,7 @@ from tapeline.books.table_id import TableId
 from tapeline.books.tape import Tape
 from tapeline.books.tape_batches import BatchLimits
 from tapeline.errors import OperationError
-from tapeline.flow.ledger import Ledger
+from tapeline.flow.ledger import Ledger, LedgerPlace
 from tapeline.formats.lines import Lines
 from tapeline.settings import HousekeepingSettings
 from tapeline.store import delta, delta_files
@@ -173,8 +173,8 @@ class Process:
         self.open_ledger()
 
     def open_ledger(self) -> None:
-        home = self.layout.home
-        self.ledger = Ledger(home, "copies", TABLES, Code({"rows": "1"}), InLine(), NOW)
+        place = LedgerPlace(self.layout.home, "copies")
+        self.ledger = Ledger(place, TABLES, Code({"rows": "1"}), InLine(), NOW)
 
     def ingest(self, files: dict[int, int], batch_bytes: int) -> None:
         """What intake does with files that it has claimed: those that the tape lacks, at once."""

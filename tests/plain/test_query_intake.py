@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from tapeline import DeclarationError, OperationError, Pipeline, Query, Stream
 from tapeline.books.layout import Layout
+from tapeline.books.query_position import QueryPosition, positions
 from tapeline.books.tape import Tape
 from tapeline.books.tape_batches import deliveries_of
 from tapeline.formats.limits import IntakeLimits
-from tapeline.intake.checkpoint import Checkpoint, positions
+from tapeline.intake.checkpoint import Checkpoint
 from tapeline.intake.query import QueryIntake
 from tapeline.plan import resolve
 from tapeline.testing import Crash, crash_at
@@ -177,6 +178,12 @@ def test_a_crash_before_the_id_is_noted_is_no_loss(tmp_path: Path) -> None:
     checkpoint.folder.mkdir()
     (checkpoint.folder / "metadata").write_text('{"id":"1"}')
     assert checkpoint.state(None) == "ok"
+    # Also after a loss, when the tape has batches of the query before.
+    assert checkpoint.state(QueryPosition("0", 7, 7)) == "ok"
+    checkpoint.note("1")
+    assert checkpoint.state(QueryPosition("0", 7, 7)) == "ok"
+    (checkpoint.folder / "metadata").unlink()
+    assert checkpoint.state(None) == "lost"
 
 
 def test_a_source_that_cannot_replay_begins_a_new_query_at_each_start(tmp_path: Path) -> None:

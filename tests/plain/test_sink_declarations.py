@@ -231,3 +231,43 @@ def test_a_sink_writes_json_that_every_reader_takes() -> None:
     row = {"price": Decimal("1.50"), "ratio": float("nan"), "inner": [float("-inf"), b"x"]}
     written = Json().encode(row)
     assert written == b'{"price":"1.50","ratio":"nan","inner":["-inf","x"]}'
+
+
+class Own:
+    """A destination of the user's own; `said` is what it answers, or raises."""
+
+    goes_to = "a log"
+
+    def __init__(self, said: str | Exception) -> None:
+        self.said = said
+
+    def open(self, sink: Any) -> None: ...
+
+    def position(self) -> Any: ...
+
+    def send(self, batches: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+    def check(self, settings: Settings) -> str:
+        if isinstance(self.said, Exception):
+            raise self.said
+        return self.said
+
+
+def test_doctor_asks_destinations_that_can_be_asked(tmp_path: Path) -> None:
+    pipeline = small()
+    down = OperationError("the log is on a disk that is away. Mount it.")
+    for name, connector in {"good": Own("3 files"), "down": Own(down), "mute": Console()}.items():
+
+        def sends(rows: Rows) -> Rows:
+            return rows
+
+        sends.__name__ = name
+        pipeline.sink(connector)(sends)
+    books = Books(resolve(pipeline), tmp_path / "books")
+    found = {one.what: one for one in examine(books, Settings(), datetime.now(UTC))}
+    assert found["destination of good"].state == "ok"
+    assert found["destination of down"].state == "error"
+    assert "Mount it" in found["destination of down"].words
+    assert "destination of mute" not in found

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tapeline import DeclarationError
+from tapeline import DeclarationError, OperationError
 from tapeline.settings import Settings, SparkSettings, load_settings
 from tapeline.spark.conf import TUNING, spark_conf
-from tapeline.spark.session import _cores
+from tapeline.spark.session import _cores, build_session
 from tests.support.command_line import tapeline
 
 
@@ -46,7 +46,7 @@ def test_spark_asks_for_a_secret_by_default() -> None:
     [
         ("spark.authenticate", "false", "Tapeline needs 'true'"),
         ("spark.sql.session.timeZone", "Asia/Tokyo", "Tapeline needs 'UTC'"),
-        ("spark.ui.enabled", "true", "Tapeline needs 'false'"),
+        ("spark.ui.enabled", "true", "comes from the setting spark.ui"),
         ("spark.sql.ansi.enabled", "false", "Tapeline needs 'true'"),
         ("spark.sql.decimalOperations.allowPrecisionLoss", "false", "Tapeline needs 'true'"),
         ("spark.master", "local[1]", "comes from the setting spark.master"),
@@ -84,6 +84,24 @@ def test_another_shape_is_refused(tmp_path: Path, text: str) -> None:
 )
 def test_cores_are_those_of_a_local_master(master: str, cores: str) -> None:
     assert _cores(master) == cores
+
+
+def test_sparks_ui_is_off_unless_a_setting_says_so(tmp_path: Path) -> None:
+    assert spark_conf(Settings()).plain["spark.ui.enabled"] == "false"
+    (tmp_path / "tapeline.toml").write_text("[spark]\nui = true\n")
+    settings = load_settings(tmp_path, {"TAPELINE_SPARK_UI_PORT": "4444"})
+    conf = spark_conf(settings).plain
+    assert (conf["spark.ui.enabled"], conf["spark.ui.port"]) == ("true", "4444")
+    assert conf["spark.ui.killEnabled"] == "false"
+    assert load_settings(tmp_path, {"TAPELINE_SPARK_UI": "false"}).spark.ui is False
+    with pytest.raises(DeclarationError, match="'ui' must be true or false, not 'perhaps'"):
+        load_settings(tmp_path, {"TAPELINE_SPARK_UI": "perhaps"})
+
+
+def test_a_standalone_cluster_without_a_secret_is_refused_before_spark_starts() -> None:
+    settings = Settings(spark=SparkSettings(master="spark://127.0.0.1:7077"))
+    with pytest.raises(OperationError, match=r"needs a secret.*spark.authenticate.secret"):
+        build_session(settings)
 
 
 def test_plan_refuses_such_a_setting_without_spark(tmp_path: Path) -> None:

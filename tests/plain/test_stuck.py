@@ -35,7 +35,7 @@ def flow_at(batch: int) -> Any:
         published_batch=batch,
         published_at=None,
         acts_waiting=0,
-        backlog=SimpleNamespace(position={}),
+        backlog=SimpleNamespace(largest=0, position={}),
         room=SimpleNamespace(records=1),
     )
 

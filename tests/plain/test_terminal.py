@@ -127,7 +127,7 @@ def test_a_bug_is_printed_harmlessly(
     def broken(*_: object) -> None:
         raise ValueError(HOSTILE)
 
-    monkeypatch.setattr("tapeline.cli.read.books_of", broken)
+    monkeypatch.setattr("tapeline.cli.option_groups.books_of", broken)
     monkeypatch.setattr(sys, "argv", ["tapeline", "report", "trades"])
     with pytest.raises(SystemExit) as ended:
         main()

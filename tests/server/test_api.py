@@ -163,6 +163,24 @@ def test_sql_in_a_value_is_a_value(address: str) -> None:
     assert found["rows"] == []
 
 
+def test_deliveries_are_listed_newest_first_and_shown_with_their_records(address: str) -> None:
+    found = get(address, "deliveries")
+    listed = found["deliveries"]
+    assert [one["id"] for one in listed] == [f"raw_trades:{n}" for n in (4, 3, 2, 1)]
+    assert found["last_booked"]["id"] == "raw_trades:4"
+    trades = listed[2]["verdicts"]["trades"]
+    assert (trades["duplicate"], trades["quarantined"]) == (1, 2)
+    assert get(address, "deliveries", limit=2)["next_offset"] == 2
+    one = get(address, "deliveries/raw_trades:2", verdict="quarantined")
+    reasons = {r for row in one["shown"] for v in row["verdicts"] for r in v["reasons"]}
+    assert "the record is not a JSON object" in reasons
+    answer = httpx.get(f"{address}/api/deliveries", params={"format": "csv"})
+    assert answer.text.splitlines()[0].startswith("source,kind,name,state,id")
+    wrong = httpx.get(f"{address}/api/deliveries", params={"state": "gone"})
+    assert (wrong.status_code, "is not a state" in wrong.json()["error"]) == (400, True)
+    assert httpx.get(f"{address}/api/deliveries/none.csv").status_code == 400
+
+
 def test_an_answer_follows_the_books(fresh: Brokerage) -> None:
     with fresh.served() as address:
         assert get(address, "read/trade_summary")["rows"] == []
@@ -175,5 +193,5 @@ def test_the_description_names_every_route(address: str) -> None:
     paths: dict[str, Any] = httpx.get(f"{address}/api/openapi.json").json()["paths"]
     assert {path.split("/")[2] for path in paths} == {
         "pipeline", "read", "values", "why", "changes", "quarantine", "unmatched", "audit",
-        "health", "events", "me", "records",
+        "health", "events", "me", "records", "deliveries",
     }  # fmt: skip

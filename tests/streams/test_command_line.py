@@ -58,7 +58,7 @@ def test_from_a_dropped_file_to_a_report_and_a_trial_balance(shop: Path) -> None
     )
     done = tapeline(shop, "run", "pipeline.py", "--once", "--json")
     assert done.returncode == 0, done.stderr
-    said = {"batches": 1, "records": 4, "batch": 1, "stopped": False}
+    said = {"batches": 1, "records": 4, "batch": 1, "stopped": False, "rejected": 0}
     assert json.loads(done.stdout) == said
     report = tapeline(shop, "report", "by_shop", "--pipeline", "pipeline.py", "--json")
     assert json.loads(report.stdout) == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import socket
 from collections import Counter
@@ -14,59 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tapeline import OperationError, Pipeline, Query, Stream
+from tapeline.books.query_position import unproved
 from tapeline.operate.backup import back_up, restore
 from tapeline.operate.doctor import examine
 from tapeline.settings import Settings
 from tapeline.testing import Books, Crash, Deployment, crash_at
+from tests.support.queries import Inbox, counts, deployed, now, words
 from tests.support.waiting import wait_for
-
-
-class Inbox:
-    """A folder of JSON lines that a query reads by Spark's own file source, a file a batch."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        self._files = 0
-
-    def put(self, *rows: dict[str, Any]) -> None:
-        self._files += 1
-        hidden = self.folder / ".being_written"
-        hidden.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        hidden.rename(self.folder / f"{self._files:04}.json")
-
-    def read(self, session: SparkSession, schema: str) -> DataFrame:
-        reader = session.readStream.schema(schema).option("maxFilesPerTrigger", 1)
-        return reader.json(str(self.folder))
 
 
 @pytest.fixture
 def inbox(tmp_path: Path) -> Inbox:
     return Inbox(tmp_path / "inbox")
-
-
-def deployed(pipeline: Pipeline, tmp_path: Path, root: str = "books") -> Deployment:
-    return Deployment(pipeline, Settings(project=tmp_path, root=str(tmp_path / root)))
-
-
-def words(query: Query) -> Pipeline:
-    """The query gives words; the books count them."""
-    pipeline = Pipeline("words")
-    pipeline.source("raw_words", query)
-
-    @pipeline.table
-    def each_word(raw_words: Stream) -> DataFrame:
-        return raw_words
-
-    @pipeline.summary(key="word")
-    def word_counts(each_word: Stream) -> DataFrame:
-        return each_word.groupBy("word").agg(F.count("*").alias("count"))
-
-    return pipeline
 
 
 def words_of(inbox: Inbox) -> Query:
@@ -75,10 +37,6 @@ def words_of(inbox: Inbox) -> Query:
         return lines.select(F.explode(F.split("line", " ")).alias("word"))
 
     return Query(split)
-
-
-def counts(run: Deployment) -> dict[str, int]:
-    return {row["word"]: row["count"] for row in run.read("word_counts")}
 
 
 def test_words_are_counted_once_after_a_crash_before_spark_commits(
@@ -120,10 +78,6 @@ def test_a_backup_has_the_checkpoint_and_a_lost_one_is_named(
 
 def source_findings(books: Books, settings: Settings) -> list[Any]:
     return [one for one in examine(books, settings, now()) if one.what.startswith("source ")]
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
 
 
 SCHEMA = (
@@ -230,6 +184,9 @@ def test_sessions_close_and_what_the_watermark_drops_is_counted(
     assert found.state == "warning"
     assert "dropped 1 row (Spark counts after partial aggregation" in found.words
     assert run.unbalanced() == []
+    (known,) = unproved(run.books)
+    assert known["dropped_by_watermark"] == 1
+    assert known["words"].startswith("What the query did is counted, not proved")
 
 
 def click(who: str, minute: str) -> dict[str, str]:
@@ -287,46 +244,37 @@ def test_lines_of_a_socket_are_counted_while_they_come(spark: SparkSession, tmp_
         connection.close()
 
 
-@pytest.mark.slow
-def test_state_in_python_is_kept_by_transform_with_state(
-    spark: SparkSession, tmp_path: Path, inbox: Inbox
+def test_a_backup_while_the_query_runs_has_each_row_once(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    from pyspark.sql.streaming import StatefulProcessor
+    pipeline = Pipeline("numbers")
 
-    class Running(StatefulProcessor):
-        """How many rows of a key have come so far."""
+    def numbers(session: SparkSession) -> DataFrame:
+        options = {"rowsPerBatch": 3, "numPartitions": 1}
+        read = session.readStream.format("rate-micro-batch").options(**options).load()
+        return read.select("value")
 
-        def init(self, handle: Any) -> None:
-            self.state = handle.getValueState("seen", "seen bigint")
+    pipeline.source("raw_numbers", Query(numbers, trigger="1 second"))
 
-        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
-            before = self.state.get()[0] if self.state.exists() else 0
-            seen = before + sum(1 for _ in rows)
-            self.state.update((seen,))
-            yield Row(word=key[0], count=seen)
+    @pipeline.table
+    def seen(raw_numbers: Stream) -> DataFrame:
+        return raw_numbers
 
-        def close(self) -> None:
-            return
-
-    def running(session: SparkSession) -> DataFrame:
-        grouped = inbox.read(session, "word string").groupBy("word")
-        return grouped.transformWithState(
-            Running(), outputStructType="word string, count bigint", outputMode="Update",
-            timeMode="None",
-        )  # fmt: skip
-
-    pipeline = Pipeline("running")
-    pipeline.source("raw_counts", Query(running, mode="update"))
-
-    @pipeline.table(key="word", sequence_by="_query_batch")
-    def word_counts(raw_counts: Stream) -> DataFrame:
-        return raw_counts
+    def values(of: Deployment) -> list[int]:
+        return sorted(row["value"] for row in of.read("seen"))
 
     run = deployed(pipeline, tmp_path)
-    inbox.put({"word": "a"}, {"word": "b"})
-    inbox.put({"word": "a"}, {"word": "a"})
-    run.run_once(spark)
-    assert counts(run) == {"a": 3, "b": 1}
+    with run.running(session=spark):
+        wait_for(lambda: len(run.read("seen")) >= 6)
+        backup, _ = back_up(run.books, tmp_path / "backups", now(), False, lambda *_: None)
+        before = len(run.read("seen"))
+        wait_for(lambda: len(run.read("seen")) >= before + 6)  # it goes on
+    assert values(run) == list(range(len(values(run))))
+    restored = deployed(pipeline, tmp_path, "restored")
+    restore(restored.books, backup, lambda *_: None)
+    restored.run_once(spark)
+    assert values(restored) == list(range(len(values(restored))))
+    assert len(values(restored)) > 6
 
 
 def test_a_failing_query_is_named_and_started_again(
@@ -340,7 +288,7 @@ def test_a_failing_query_is_named_and_started_again(
     with run.running(session=spark):
         wait_for(lambda: "raw_words" in run.status().problems)
         problem = run.status().problems["raw_words"]
-        assert "QUERY_FAILED: raw_words: halves(): [DIVIDE_BY_ZERO]" in problem
+        assert "QUERY_FAILED: halves(): [DIVIDE_BY_ZERO]" in problem
         assert "=== Streaming Query" not in problem
         for path in inbox.folder.iterdir():  # the sender mends its file
             path.write_text('{"size":5}\n')

@@ -32,6 +32,7 @@ class Code:
     fees: bool = True
     large: bool = True
     counts: bool = False
+    cents: bool = False  # a further measure
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -57,7 +58,8 @@ def pipeline(code: Code) -> Pipeline:
     def totals(rows: Stream) -> DataFrame:
         quarter = F.window("at", f"{code.minutes} minutes").start.alias("quarter")
         sums = F.sum("amount").alias("amount"), F.count("*").alias("n")
-        return rows.groupBy(quarter, *code.key[1:]).agg(*sums)
+        cents = [F.sum(F.col("amount") * 100).alias("cents")] if code.cents else []
+        return rows.groupBy(quarter, *code.key[1:]).agg(*sums, *cents)
 
     if code.large:
 
@@ -88,9 +90,12 @@ def twins(code: Code) -> dict[str, Twin]:
 
     def total(row: Row) -> Iterable[Row]:
         share = {"quarter": _window(row["at"], code), "amount": row["amount"], "n": 1}
+        if code.cents:
+            share["cents"] = row["amount"] * 100
         return [{**share, "side": row["side"]} if code.by_side else share]
 
     side = (("side", pa.string()),) if code.by_side else ()
+    cents = (("cents", MONEY),) if code.cents else ()
     return {
         "rows": Twin(
             holds={"amount is large enough": lambda row: row["amount"] > code.least},
@@ -100,8 +105,8 @@ def twins(code: Code) -> dict[str, Twin]:
         ),
         "totals": Twin(
             total,
-            (("quarter", WHEN), *side, ("amount", MONEY), ("n", pa.int64())),
-            version=f"{code.minutes}{code.by_side}",
+            (("quarter", WHEN), *side, ("amount", MONEY), ("n", pa.int64()), *cents),
+            version=f"{code.minutes}{code.by_side}{code.cents}",
         ),
         "large": Twin(fee, (("fee", MONEY),), version=str(code.rate)),
         "fees": Twin(

@@ -51,9 +51,15 @@ class StepsOnce:
         self._known.append((plan, known))
         return known
 
-    def _once(self, session: SparkSession, plan: Plan, references: Mapping[str, pa.Table]) -> Steps:
-        if session is not self._session:
-            return self._analysed(session, plan, references)
+    def _once(
+        self,
+        session: SparkSession,
+        plan: Plan,
+        references: Mapping[str, pa.Table],
+        public: bool = False,
+    ) -> Steps:
+        if session is not self._session or public:
+            return self._analysed(session, plan, references, public)
         for known, rows, steps in self._found:
             if _same_plan(known, plan) and _same_rows(rows, references):
                 return steps

@@ -15,6 +15,7 @@ from tapeline.books.measures import Engine, composed_in, measures_of, shown_rows
 from tapeline.books.measures import stored_rows as parts_of_rows
 from tapeline.declare import Summary
 from tapeline.declare.duration import parse_duration
+from tapeline.errors import QuestionError
 from tapeline.store.delta_files import LogError, overwrite, read_files
 from tapeline.store.duckdb import (
     Connection,
@@ -118,6 +119,7 @@ def fold_view(
         return False
     balances = layout.balances(summary.name, generation)
     start = _register_balances(connection, balances, summary, batch)
+    _refuse_other_key(connection, journal, summary)
     kinds = kinds_of(connection, journal, summary)
     keys = [quoted(name) for name in summary.key]
     columns = ", ".join([*keys, *map(quoted, kinds), "_entries", "_clock"])
@@ -139,6 +141,18 @@ def fold_view(
             f"order by {', '.join(keys)}"
         )
     return True
+
+
+def _refuse_other_key(connection: Connection, journal: str, summary: Summary) -> None:
+    """An earlier generation may have been grouped by other columns."""
+    described = connection.execute(f'select column_name from (describe "{journal}")').fetchall()
+    there = {name for (name,) in described}
+    lacking = [name for name in summary.key if name not in there]
+    if lacking:
+        raise QuestionError(
+            f"summary '{summary.name}' had no {', '.join(lacking)} in its key at that time: it was "
+            "written by other code. Ask with the file of that time ('tapeline generations')."
+        )
 
 
 def _beside(kinds: Mapping[str, exact.Kind]) -> list[str]:

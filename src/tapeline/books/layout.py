@@ -96,6 +96,11 @@ class Layout:
         return self.home / "status.json"
 
     @property
+    def alerts(self) -> Path:
+        """The alerts that the engine raised, so that none is told twice."""
+        return self.home / "alerts.json"
+
+    @property
     def paused(self) -> Path:
         """Who paused the flow; it rests while this file is there."""
         return self.home / "paused.json"

@@ -29,7 +29,7 @@ def _add(parts: dict[str, int], path: Path, size: int) -> None:
     first, *rest = path.parts
     if first == "bronze":
         part = "tape"
-    elif first in ("silver", "gold", "commits", "reference"):
+    elif first in ("silver", "gold", "commits", "reference", "code", "generations"):
         part = "books"
     elif first == "intake":
         part = "archive" if rest[1:2] in (["archive"], ["rejected"]) else "intake"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
@@ -15,6 +16,9 @@ from tapeline.store.lock import is_alive
 
 if TYPE_CHECKING:
     from tapeline.supervisor import Incident
+
+# A trend compares the later half of recent ticks with the earlier one, each of at least so many.
+TREND_TICKS, TREND_SHARE, RECENT_TICKS = 2, 0.1, 12
 
 
 class Pause(Document):
@@ -82,6 +86,56 @@ class IncidentStatus(Document):
         return cls(**incident.facts())
 
 
+class Tick(Document):
+    """How much of its interval a run by ticks needs: the last tick, and those before it."""
+
+    interval_seconds: Number = 0.0
+    used_seconds: Number = 0.0
+    share: Number = 0.0
+    recent: list[Number] = []  # shares, the oldest first
+    began_at: Text | None = None  # of a tick that is at work
+
+    @classmethod
+    def begun(cls, interval_seconds: float, before: Tick | None, now: datetime) -> Tick:
+        """A tick that begins, with the shares of those before it."""
+        if before is None or before.interval_seconds != interval_seconds:
+            before = cls(interval_seconds=interval_seconds)
+        return before.model_copy(update={"began_at": now.isoformat()})
+
+    def ended(self, now: datetime) -> Tick:
+        """The same tick when its work has ended."""
+        began = datetime.fromisoformat(self.began_at or now.isoformat())
+        used = (now - began).total_seconds()
+        share = round(used / self.interval_seconds, 4)
+        return Tick(
+            interval_seconds=self.interval_seconds,
+            used_seconds=round(used, 3),
+            share=share,
+            recent=[*self.recent, share][-RECENT_TICKS:],
+            began_at=None,
+        )
+
+    def used(self, now: datetime) -> float:
+        """Seconds that the last tick needed, or the one at work so far if that is more."""
+        if self.began_at is None:
+            return self.used_seconds
+        so_far = (now - datetime.fromisoformat(self.began_at)).total_seconds()
+        return max(self.used_seconds, so_far)
+
+    @property
+    def trend(self) -> str:
+        """Whether recent ticks need more than those before them; "" before there are enough."""
+        half = len(self.recent) // 2
+        if half < TREND_TICKS:
+            return ""
+        earlier, later = (
+            sum(some) / len(some) for some in (self.recent[:half], self.recent[half:])
+        )
+        if abs(later - earlier) <= TREND_SHARE * max(earlier, later):
+            return "steady"
+        return "rising" if later > earlier else "falling"
+
+
 class Status(Document):
     """What a run says of itself."""
 
@@ -106,6 +160,7 @@ class Status(Document):
     batch_milliseconds: int | None = None
     batch_limit_records: int | None = None
     overruns: int = 0
+    tick: Tick | None = None
     problems: dict[Text, Text] = {}
     incidents: list[IncidentStatus] = []
     failure: Text | None = None

@@ -55,6 +55,9 @@ class StatusFile:
         self._written: datetime | None = None
         self._recent: deque[tuple[datetime, int, float]] = deque(maxlen=RECENT_BATCHES)
         self.overruns = 0
+        # A tick that was at work when its process was killed is over.
+        self.tick = before.tick and before.tick.model_copy(update={"began_at": None})
+        self.last = before  # what was written last
         self.retries = 0
         self.paused: Pause | None = None
         self.dropped: dict[str, tuple[int, int]] = {}
@@ -79,7 +82,8 @@ class StatusFile:
             if recent and running and failure is None and self.stuck is None:
                 return
             self._written = now
-            write_status(self._path, self._status(flow, failure, running, now))
+            self.last = self._status(flow, failure, running, now)
+            write_status(self._path, self.last)
 
     def _status(
         self, flow: Any, failure: TapelineError | None, running: bool, now: datetime
@@ -111,6 +115,7 @@ class StatusFile:
             batch_milliseconds=round(seconds[len(seconds) // 2] * 1000) if seconds else None,
             batch_limit_records=max(flow.room.records, flow.backlog.largest),
             overruns=self.overruns,
+            **({"tick": self.tick} if self.tick else {}),
             problems=dict(self.problems),
             incidents=self.incidents,
             failure=str(failure) if failure else None,

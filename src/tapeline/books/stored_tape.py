@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from tapeline.books.layout import Layout
@@ -18,17 +19,30 @@ class StoredTape:
     def __init__(self, layout: Layout, source: str) -> None:
         self._layout = layout
         self._source = source
+        self._batches: list[TapeBatch] = []
+        self._records = TAPE_LEAF.empty_table()
+        self._parts = self._records["part"].to_numpy()
+
+    def load(self, first: int, last: int) -> None:
+        """Hold the batches between two numbers in memory: they are read one after the other."""
+        rows = read_rows(self._layout.tape_batches(self._source), first, last)
+        self._batches = [row.decided for row in rows]
+        pieces = sorted(number for batch in self._batches for number in batch.pieces)
+        wanted = pa.table({"p": pa.array(pieces, pa.int64())})
+        self._records = self._rows(wanted, "part = p")
+        self._parts = self._records["part"].to_numpy()
 
     def batches(self, first: int, last: int) -> list[TapeBatch]:
-        """The batches between two numbers, both included."""
-        rows = read_rows(self._layout.tape_batches(self._source), first, last)
-        return [row.decided for row in rows]
+        """The batches between two numbers, both included, of those that were loaded."""
+        return [one for one in self._batches if first <= one.number <= last]
 
     def read(self, batches: Iterable[TapeBatch]) -> pa.Table:
-        """The records of some batches, in tape order."""
-        pieces = sorted(number for batch in batches for number in batch.pieces)
-        wanted = pa.table({"p": pa.array(pieces, pa.int64())})
-        return self._rows(wanted, "part = p")
+        """The records of some loaded batches, in tape order."""
+        found = [self._records.slice(0, 0)]
+        for number in sorted(number for batch in batches for number in batch.pieces):
+            low, high = np.searchsorted(self._parts, [number, number + 1])
+            found.append(self._records.slice(low, high - low))
+        return pa.concat_tables(found).combine_chunks()
 
     def find(self, places: Sequence[tuple[int, int]]) -> pa.Table:
         """Single records by part and place, in that order."""

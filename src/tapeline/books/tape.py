@@ -208,6 +208,7 @@ class Tape:
 
     def _recover(self) -> None:
         self.last_batch = 0
+        self.last_at: datetime | None = None  # when something last came
         self.last_delivery = 0
         self.records = 0
         self._listed = PieceSet()
@@ -269,6 +270,7 @@ class Tape:
 
     def _note(self, batch: TapeBatch) -> None:
         self.last_batch = batch.number
+        self.last_at = batch.at
         self.records += batch.records
         self.last_delivery = max(self.last_delivery, batch.last_delivery)
         self._listed.add(batch.pieces)

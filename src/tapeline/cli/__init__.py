@@ -11,6 +11,8 @@ from typer.exceptions import TyperException
 from tapeline.cli import (
     broker,
     calendars,
+    compare,
+    deliveries,
     demo,
     operate,
     plan,
@@ -20,6 +22,7 @@ from tapeline.cli import (
     run,
     setup,
     sql,
+    status,
 )
 from tapeline.cli.commands import Commands
 from tapeline.cli.options import err
@@ -36,9 +39,10 @@ app = Commands(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for part in (setup.app, plan.app, run.app, pull.app, read.app, sql.app, operate.app):
-    app.add_typer(part)
+for part in (setup, plan, run, pull, status, read, sql, compare, operate):
+    app.add_typer(part.app)
 app.add_typer(quarantine.app, name="quarantine")
+app.add_typer(deliveries.app, name="deliveries")
 app.add_typer(broker.app, name="broker")
 app.add_typer(demo.app)
 app.add_typer(calendars.app)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -112,6 +113,9 @@ def demo(
     kafka: Annotated[
         bool, typer.Option("--kafka", help="Send trades through Kafka; starts a local broker.")
     ] = False,
+    spark_ui: Annotated[
+        bool, typer.Option("--spark-ui", help="Also show Spark's own UI, on loopback.")
+    ] = False,
 ) -> None:
     """Run a live demo: simulate a brokerage's trading day and show its trade summary."""
     for extra in ("trades", "serve", *(["kafka"] if kafka else [])):
@@ -126,6 +130,8 @@ def demo(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with demo_broker(project, out) if kafka else nullcontext():
         settings = load_settings(project)
+        if spark_ui:
+            settings = replace(settings, spark=replace(settings.spark, ui=True))
         found = resolve(load_pipeline(DEMO, settings))
         Demo(found, settings, out, trades, seed).run(seconds)
     books = Books(found, settings.home(found.name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -183,8 +184,13 @@ def alerts_command(
 ) -> None:
     """List active alerts."""
     from tapeline.deliver.active_alerts import alerts
+    from tapeline.intake.alerts import engine_alerts
+    from tapeline.intake.deliveries import Deliveries
 
-    raised = alerts(place.books())
+    books = place.books()
+    own = engine_alerts(Deliveries(books, place.project.absolute()), datetime.now(UTC))
+    raised = [*alerts(books), *(_with_times(one.model_dump()) for one in own)]
+    raised.sort(key=lambda one: one["raised_at"])
     shown = [one for one in raised if all_of_them or one["closed_at"] is None]
     if as_json:
         print_json([plain(one) for one in shown])
@@ -195,6 +201,12 @@ def alerts_command(
         moments = (readable(one["raised_at"]), readable(one["closed_at"]))
         table.add_row(*cells, *moments, readable(one["about"]))
     out.print(table if shown else "No active alerts.")
+
+
+def _with_times(alert: dict[str, Any]) -> dict[str, Any]:
+    """An alert of the engine in the form of those that a pipeline declares."""
+    times = {name: alert[name] for name in ("raised_at", "closed_at") if alert[name]}
+    return alert | {name: datetime.fromisoformat(at) for name, at in times.items()}
 
 
 @app.command()
@@ -212,6 +224,7 @@ def audit(
     """
     from tapeline.books.audit import audit as run_audit
     from tapeline.books.gaps import gaps_of
+    from tapeline.books.query_position import unproved
 
     books = place.books()
     checks = run_audit(books, full)
@@ -222,11 +235,14 @@ def audit(
                 "balances": not wrong,
                 "checks": [check.facts() for check in checks],
                 "gaps": [gap.facts() for gap in gaps_of(books.layout.operator)],
+                "unproved": unproved(books),
             }
         )
     else:
         print_audit(out, checks, books.cut().batch)
         print_gaps(out, gaps_of(books.layout.operator))
+        for one in unproved(books):
+            out.print(readable(f"{one['source']}: {one['words']}"), soft_wrap=True)
     if wrong:
         raise typer.Exit(4)
 

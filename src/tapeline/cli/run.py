@@ -1,4 +1,4 @@
-"""Commands that run, watch and show a pipeline."""
+"""Commands that run, check and serve a pipeline."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import signal
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table as RichTable
 
 from tapeline.cli.commands import Commands
+from tapeline.cli.compare import run_into
 from tapeline.cli.options import (
     DEFAULT_TARGET,
     AsJson,
     Project,
     Root,
     Target,
-    books_of,
     err,
     load,
     out,
@@ -28,11 +28,11 @@ from tapeline.cli.pandas_aside import leave_pandas_aside
 from tapeline.declare.duration import parse_duration
 from tapeline.extras import require
 from tapeline.show import readable
-from tapeline.terminal import as_words, styled
+from tapeline.terminal import styled
 from tapeline.words import counted
 
 if TYPE_CHECKING:
-    from tapeline.books.status import Lag, Status
+    from tapeline.books.alerts import EngineAlert
     from tapeline.operate.runner import Runner
     from tapeline.plan import Plan
     from tapeline.settings import Settings
@@ -52,6 +52,16 @@ def run(
     seconds: Annotated[
         float | None, typer.Option(help="Exit after this many seconds (default: never).")
     ] = None,
+    batch: Annotated[
+        bool,
+        typer.Option(
+            "--batch", help="Compute everything on the tape in one pass, without books, then exit."
+        ),
+    ] = False,
+    into: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the results of --batch (default: NAME-batch in the root)."),
+    ] = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Apply changed code first, without asking.")
     ] = False,
@@ -60,6 +70,9 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until Ctrl-C, or once with --once."""
+    if batch or into:
+        run_into(load(pipeline, project, root), into, batch, as_json)
+        return
     interval = None if every == "asap" else parse_duration(every)
     found, settings = load(pipeline, project, root)
     if not as_json:
@@ -68,7 +81,10 @@ def run(
 
     prepare_jvm(settings)  # Java starts while Python imports the rest
     with _runner(found, settings, apply, as_json) as runner:
+        runner.on_alert = _say_alert
         signal.signal(signal.SIGTERM, lambda *_: runner.stop())
+        if runner.spark_ui and not as_json:
+            err.print("Spark's UI is at", styled(runner.spark_ui, "bold"))
         if once:
             done = runner.run_once()
             facts = {
@@ -76,6 +92,7 @@ def run(
                 "records": sum(p.records for p in done),
                 "batch": runner.flow.published_batch,
                 "stopped": runner.stopping,
+                "rejected": len(runner.watch.undecided),
             }
         else:
             if not as_json:
@@ -94,6 +111,9 @@ def run(
             out.print("Stopped before everything was processed. The next run continues.")
         out.print(f"{counted(facts['records'], 'record')} in {counted(facts['batches'], 'batch')}. "
                   f"Last batch: {facts['batch']}.")  # fmt: skip
+        if facts["rejected"]:
+            words = f"{counted(facts['rejected'], 'rejected file')}: see 'tapeline deliveries'."
+            out.print(styled(words, "red"))
 
 
 def _runner(found: Plan, settings: Settings, apply: bool, as_json: bool) -> Runner:
@@ -115,75 +135,9 @@ def _runner(found: Plan, settings: Settings, apply: bool, as_json: bool) -> Runn
     return Runner(found, settings)
 
 
-@app.command()
-def status(
-    pipeline: Target = DEFAULT_TARGET,
-    project: Project = Path(),
-    root: Root = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show position, lag, rate and batch times of a pipeline."""
-    from tapeline.books.pulls import read_pulls, words_of
-    from tapeline.books.reference_ages import read_ages
-    from tapeline.books.sizes import sizes_of
-    from tapeline.books.status import Status, read_status
-    from tapeline.books.stuck import words_of_stuck
-    from tapeline.operate.control import paused
-
-    books = books_of(pipeline, project, root)
-    cut = books.cut()
-    found = read_status(books.layout.status) or Status(running=False, batch=cut.batch)
-    pause = paused(books.layout)  # known at once, before the flow takes notice
-    more = {
-        "paused": pause.as_dict() if pause else None,
-        "bytes": sizes_of(books.layout, datetime.now(UTC)),
-    }
-    pulling = read_pulls(books.layout)
-    ages, now = read_ages(books.layout), datetime.now(UTC)
-    totals = cut.commit.totals
-    if as_json:
-        pulls: dict[str, Any] = {"pulling": pulling.as_dict()} if pulling.pulls else {}
-        if ages:
-            pulls["references"] = [one.as_dict() for one in ages]
-        of_tables = {name: counts.as_dict() for name, counts in totals.items()}
-        print_json({**found.as_dict(), **more, **pulls, "totals": of_tables})
-        return
-    table = RichTable("what", "value", title=f"pipeline {books.plan.name}", show_header=False)
-    for key, value in {**_in_table(found), **more}.items():
-        if value not in (None, {}, []):
-            words = str(value) if key == "pid" else as_words(value)
-            table.add_row(key.replace("_", " "), words)
-    out.print(table)
-    if found.stuck:
-        words = readable(f"The flow {words_of_stuck(found.stuck)}")
-        out.print(styled(words, "red"), soft_wrap=True)
-    for name, source in found.sources.items():
-        for partition, lag in source.partitions.items():
-            out.print(f"{readable(name)} {readable(partition)}: {_lag_words(lag)}", highlight=False)
-    for pull in pulling.pulls:
-        words = words_of(pull, pulling.running)
-        out.print(readable(f"pull {pull.pull}: {words}"), highlight=False, soft_wrap=True)
-    for one in ages:
-        words = f"reference {one.reference}: {one.words(now)}"
-        out.print(readable(words), highlight=False, soft_wrap=True)
-    for name, counts in totals.items():
-        if counts.verdicts:
-            words = ", ".join(f"{k} {v:,}" for k, v in sorted(counts.verdicts.items()))
-            out.print(f"{name}: {words}")
-
-
-def _in_table(status: Status) -> dict[str, Any]:
-    """What is shown in the table of a status; the rest has lines of its own."""
-    apart: Any = {"pipeline": True, "stuck": True, "sources": {"__all__": {"partitions"}}}
-    return status.model_dump(exclude_unset=True, exclude=apart)
-
-
-def _lag_words(lag: Lag) -> str:
-    if not lag.lag_records:
-        return "no lag"
-    soon = lag.catch_up_seconds
-    when = f"caught up in about {soon:,.0f} s" if soon is not None else "not catching up"
-    return f"lag {counted(lag.lag_records, 'message')}, oldest {lag.lag_seconds:,.1f} s; {when}"
+def _say_alert(event: str, alert: EngineAlert) -> None:
+    colour = "red" if event == "raised" else "green"
+    err.print(styled(f"alert {event}:", colour), readable(alert.about), soft_wrap=True)
 
 
 @app.command()

@@ -48,6 +48,7 @@ class Query:
     """
 
     ROCKSDB: ClassVar[Mapping[str, str]] = ROCKSDB
+    proved: ClassVar[bool] = False  # nobody but Spark saw what it read
 
     function: Callable[[Any], Any]
     mode: Mode = "append"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from inspect import isfunction
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +23,9 @@ from tapeline.declare.windows import parts_of, windows_in, with_window_parts
 from tapeline.errors import DeclarationError, did_you_mean
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tapeline.operate.handle import Handle
 
     Stream = DataFrame
     Snapshot = DataFrame
@@ -63,6 +66,7 @@ class DeclaredSource:
     name: str
     connector: Any
     where: Where
+    expect_every: str | None = None  # without a delivery for so long an alert is raised
 
 
 @dataclass(frozen=True)
@@ -183,10 +187,15 @@ class Pipeline:
             {**self.sources, **self.references, **self.tables, **self.summaries, **self.views}
         )
 
-    def source(self, name: str, connector: Any) -> None:
-        """Declare where raw records come from."""
+    def source(self, name: str, connector: Any, expect_every: str | None = None) -> None:
+        """Declare where raw records come from.
+
+        `expect_every`, such as "15 minutes": without a delivery for so long an alert is raised.
+        """
         where = self._claim(name)
-        self.sources[name] = DeclaredSource(name, connector, where)
+        if expect_every is not None:
+            _check_duration(where, expect_every)
+        self.sources[name] = DeclaredSource(name, connector, where, expect_every)
 
     def reference(self, name: str, connector: Any) -> None:
         """Declare a table of facts; it is stored in versions and pinned per batch."""
@@ -411,6 +420,25 @@ class Pipeline:
 
         chosen: Severity = "warning" if isfunction(severity) else severity
         return declare(severity) if isfunction(severity) else declare
+
+    def start(
+        self,
+        spark: SparkSession | None = None,
+        project: str | Path = ".",
+        root: str | Path | None = None,
+        every: str | None = None,
+    ) -> Handle:
+        """Run this pipeline on a thread of its own, in a script or a notebook.
+
+        `spark` is the session to use (default: a new one), `project` the folder with
+        tapeline.toml, `root` the folder of the books, `every` an interval (default: as soon as
+        there is new input).
+        """
+        # By its name: what runs a pipeline is loaded when somebody runs it, and knows this room.
+        handle: Handle = import_module("tapeline.operate.handle").start(
+            self, spark, project, root, every
+        )
+        return handle
 
     def _claim(self, name: str, where: Where | None = None) -> Where:
         where = where or caller()

@@ -12,22 +12,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from tapeline.books import Books, Layout, exact
-from tapeline.books.commit import Commit
+from tapeline.books import Books, Layout
+from tapeline.books.arrow_rows import as_rows
+from tapeline.books.changes import changes_of, history_of
 from tapeline.books.commits import read_commits
-from tapeline.books.fold import fold_view, kinds_of, stored_rows
-from tapeline.books.generations import History, view_journal, view_register
-from tapeline.books.measures import shown_fields, shown_numbers
+from tapeline.books.generations import view_register
 from tapeline.books.position import has_rows
-from tapeline.declare import Sink, Summary
+from tapeline.declare import Sink
 from tapeline.declare.destination import SinkBatch, SinkPosition
 from tapeline.deliver.alerts import events, shape
-from tapeline.deliver.arrow_rows import as_rows
 from tapeline.deliver.view_changes import ViewChanges
 from tapeline.errors import OperationError
 from tapeline.plan import Plan
 from tapeline.show import plain
-from tapeline.store.duckdb import Connection, connect, quoted
+from tapeline.store.duckdb import connect
 
 Row = dict[str, Any]
 BATCHES_PER_READ, ROWS_PER_READ = 200, 20_000
@@ -108,12 +106,6 @@ class Outbox:
             places[row.batch] = row.hash
         return places
 
-    def _history(self, first: int, last: int) -> History:
-        """Which generations hold these batches, as the last of them knows."""
-        decided = [row for row in read_commits(self._layout.commits, last, last) if row.decides]
-        commit = decided[-1].commit if decided else Commit()
-        return History(self._layout, commit, (first, last))
-
     def _send(self, rows: list[Row]) -> list[Row]:
         """The user's function over a batch; what it gives must be dictionaries."""
         if self._alert:
@@ -135,7 +127,9 @@ class Outbox:
     def _rows(self, first: int, last: int) -> tuple[pa.Schema, Iterator[Row]]:
         """Kept rows that came (`_sign` 1) or were taken back (-1), in the order of the tape."""
         with connect() as connection:
-            if not view_register(connection, "r", self._history(first, last), self._reads):
+            if not view_register(
+                connection, "r", history_of(self._layout, first, last), self._reads
+            ):
                 return pa.schema([]), iter(())
             order = ", ".join([*PLACE, *(["r._position.row"] if has_rows(connection, "r") else [])])
             place = f"concat_ws('/', {order})"
@@ -149,81 +143,6 @@ class Outbox:
     def _changes(self, first: int, last: int) -> tuple[pa.Schema, Iterator[Row]]:
         """Numbers that changed, each with what it was and what it is, in the order of the key."""
         assert self._summary is not None
-        with connect() as connection:
-            history = self._history(first, last)
-            if not view_journal(connection, "j", history, self._summary):
-                return pa.schema([]), iter(())
-            kinds = kinds_of(connection, "j", self._summary)
-            measures = list(kinds)
-            stored = connection.sql("select * from j limit 0").to_arrow_table().schema
-            moved = _moved(connection, self._summary, kinds, (first, last))
-            before: list[Row] = []
-            generation = history.commit.generation_of(self._summary.name, first - 1)
-            if fold_view(connection, self._layout, self._summary, first - 1, generation=generation):
-                connection.register("moved", moved.select(self._summary.key))
-                same = " and ".join(
-                    f"folded.{k} is not distinct from moved.{k}"
-                    for k in map(quoted, self._summary.key)
-                )
-                where = f"exists (select 1 from moved where {same})"
-                before = list(as_rows(stored_rows(connection, self._summary, where)))
-        return _shape(self._summary, measures, stored), _walked(
-            self._summary, kinds, before, as_rows(moved)
-        )
-
-
-def _moved(
-    connection: Connection,
-    summary: Summary,
-    kinds: dict[str, exact.Kind],
-    batches: tuple[int, int],
-) -> pa.Table:
-    """What each batch added to every number, in the order of the key."""
-    keys = ", ".join(map(quoted, summary.key))
-    rows = f"j where _batch between {batches[0]} and {batches[1]}"
-    columns = {quoted(name): kind for name, kind in kinds.items()}
-    sums = "".join(
-        f", {total} as {name}" for name, total in exact.sums_of(connection, rows, columns).items()
-    )
-    return connection.sql(
-        f"select {keys}{sums}, sum(_entries)::bigint as _entries, _batch, "
-        "string_agg(distinct _cause, ', ' order by _cause) as _cause "
-        f"from {rows} group by {keys}, _batch order by _batch, {keys}"
-    ).to_arrow_table()
-
-
-def _walked(
-    summary: Summary, kinds: dict[str, exact.Kind], before: list[Row], moved: Iterator[Row]
-) -> Iterator[Row]:
-    """Every change of a number, batch by batch; a change that leaves it as it was is none."""
-    measures = list(kinds)
-    nothing = dict.fromkeys((*measures, "_entries"), 0)
-    stands = {tuple(row[k] for k in summary.key): row for row in before}
-    for row in moved:
-        key = tuple(row[k] for k in summary.key)
-        old = stands.get(key, nothing)
-        new = {m: exact.add(kind.number(old[m]), kind.number(row[m])) for m, kind in kinds.items()}
-        new["_entries"] = old["_entries"] + row["_entries"]
-        stands[key] = new
-        was, is_now = (_number(one, kinds) for one in (old, new))
-        if was != is_now:
-            yield {
-                **{name: row[name] for name in summary.key},
-                "_old": was,
-                "_new": is_now,
-                "_cause": row["_cause"],
-                "_batch": row["_batch"],
-                "_key": "/".join(str(plain(part)) for part in key),
-            }
-
-
-def _number(row: Row, kinds: dict[str, exact.Kind]) -> Row | None:
-    """A number exists while it has entries."""
-    return shown_numbers(row, kinds) if row["_entries"] > 0 else None
-
-
-def _shape(summary: Summary, measures: list[str], moved: pa.Schema) -> pa.Schema:
-    number = pa.struct(shown_fields(moved, measures))
-    own = [moved.field(name) for name in summary.key]
-    added = [("_old", number), ("_new", number), ("_cause", pa.string()), ("_batch", pa.int64())]
-    return pa.schema([*own, *(pa.field(name, kind) for name, kind in added)])
+        key = self._summary.key
+        schema, rows = changes_of(history_of(self._layout, first, last), self._summary)
+        return schema, (row | {"_key": "/".join(str(plain(row[k])) for k in key)} for row in rows)

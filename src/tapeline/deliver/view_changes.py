@@ -13,16 +13,17 @@ from typing import Any
 import pyarrow as pa
 
 from tapeline.books import Books
+from tapeline.books.arrow_rows import as_rows
 from tapeline.books.commit import Commit, Counts
 from tapeline.books.generations import CODE
 from tapeline.books.reader import ReadPoint, told
 from tapeline.books.sql import whole_numbers
 from tapeline.declare import View
-from tapeline.deliver.arrow_rows import as_rows
 from tapeline.errors import OperationError
 from tapeline.plan.views import key_of_view, stored_inputs
 from tapeline.show import plain
 from tapeline.store.duckdb import Connection, QueryError, connect, quoted, register_table
+from tapeline.words import counted
 
 Row = dict[str, Any]
 ROWS_PER_VIEW = 1_000_000  # computed twice for every batch that moves one of its inputs
@@ -95,9 +96,9 @@ class ViewChanges:
         ((count,),) = connection.execute(f"select count(*) from {name}").fetchall()
         if count > ROWS_PER_VIEW:
             raise OperationError(
-                f"{self._view.where}: view '{self._view.name}' has more than {ROWS_PER_VIEW:,} "
-                "rows. A sink or alert compares the whole view at every batch: narrow the view, "
-                "or read its summary."
+                f"{self._view.where}: view '{self._view.name}' has more than "
+                f"{counted(ROWS_PER_VIEW, 'row')}. A sink or alert compares the whole view at each "
+                "batch: narrow the view, or read its summary."
             )
         return columns
 
@@ -109,7 +110,7 @@ class ViewChanges:
         ).fetchone()
         if twice is not None:
             raise OperationError(
-                f"{self._view.where}: view '{self._view.name}' has {twice[-1]} rows for "
+                f"{self._view.where}: view '{self._view.name}' has {counted(twice[-1], 'row')} for "
                 f"{', '.join(key)} = {_as_text(twice[:-1])} at batch {batch}. A sink or alert "
                 "compares its rows by that key: group the view by these columns."
             )

@@ -20,6 +20,7 @@ from tapeline.flow.commit import Computed
 from tapeline.flow.culprits import Culprits, at_fault, make
 from tapeline.flow.inputs import BatchInput, InputReader
 from tapeline.flow.posting import SummaryResult, post
+from tapeline.flow.progress import batch_at_work
 from tapeline.flow.step_input import StepInput
 from tapeline.flow.steps import Failure, SummaryStep
 from tapeline.flow.table import check_balance, decide_table
@@ -102,6 +103,7 @@ class Batch:
     def _posted(
         self, step: SummaryStep, given: Mapping[str, StepInput]
     ) -> SummaryResult | Culprits:
+        batch_at_work.set(self.number)  # of this thread of the pool
         stream = step.summary.stream
         # The highest event time before this batch, of the table where the records entered.
         clock = self.clocks.get(self.plan.entry_of(stream).name, BEGINNING)

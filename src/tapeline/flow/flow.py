@@ -7,11 +7,10 @@ batch holds its input range and its output files, so position and output are one
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from tapeline.flow.commit import Computed, Taken, commit_of, tape_range
 from tapeline.flow.compute import NOWHERE, Batch, Output
 from tapeline.flow.inputs import BatchInput, InputReader
 from tapeline.flow.ledger import Ledger, LedgerPlace
+from tapeline.flow.progress import Published, SourceProgress, Stopwatch, batch_at_work
 from tapeline.flow.steps import Compile, Compute, StepFailedError, Steps, TableStep
 from tapeline.flow.table import TableResult, TableState
 from tapeline.plan import Plan
@@ -48,16 +48,6 @@ ACTS_PER_BATCH = 10_000
 # Java compiles while the first batches run: they are small, and double, so that the next one's
 # first steps soon run beside the current one.
 FIRST_RECORDS, WARM_BATCHES = 25_000, 10
-
-
-@dataclass(frozen=True)
-class Published:
-    """What one batch did."""
-
-    batch: int
-    at: datetime
-    records: int
-    seconds: float
 
 
 class Flow:
@@ -155,11 +145,13 @@ class Flow:
 
     def _batch(self, cut: TapeRanges) -> Published:
         """Compute, stage, decide, finish: one row of commits makes all of it real, or nothing."""
-        started = time.perf_counter()
+        watch = Stopwatch()
         if self.references.refresh():
             self.steps = self._prepare()
         number = self.ledger.commits.next_batch
+        batch_at_work.set(number)
         begun = self._begun(cut)
+        watch.lap("read")
         self._look_ahead(cut)
         ranges = {
             source: self._pool.submit(tape_range, cut[source], given)
@@ -176,20 +168,34 @@ class Flow:
         tapes = {source: facts.result() for source, facts in ranges.items()}
         acted = begun.acts[-1].number if begun.acts else self._last.acted
         taken = Taken(tapes, self.references.versions, acted)
-        milliseconds = round((time.perf_counter() - started) * 1000)
-        commit = commit_of(self._last, taken, computed, staged, milliseconds)
+        watch.lap("compute")
+        commit = commit_of(self._last, taken, computed, staged, round(watch.seconds * 1000))
         decision = self.ledger.decide(commit, self._clock())
+        watch.lap("decide")
         hit("decided")
         self._remember(computed, decision)
         self.ledger.finish(decision)
         hit("finished")
         at = self.ledger.publish(decision, self._clock())
         self.ledger.shorten()
+        watch.lap("finish")
         self.backlog.take(cut)
         self._batches = min(self._batches + 1, WARM_BATCHES)
-        records, seconds = records_of(cut), time.perf_counter() - started
+        records, seconds = records_of(cut), watch.seconds
         self.room.note(records, seconds)
-        return Published(number, at, records, seconds)
+        return Published(number, at, records, seconds, self._progress(cut), watch.milliseconds)
+
+    def _progress(self, cut: TapeRanges) -> tuple[SourceProgress, ...]:
+        return tuple(
+            SourceProgress(
+                source,
+                batches[0].number,
+                batches[-1].number,
+                self.tapes[source].last_batch,
+                sum(batch.records for batch in batches),
+            )
+            for source, batches in cut.items()
+        )
 
     def _cut(self, after: TapeRanges) -> TapeRanges:
         """Select whole tape batches up to the limits, starting after `after`."""
@@ -212,8 +218,13 @@ class Flow:
         """With a backlog, prepare the next batch in the background."""
         following = self._cut(after=cut)
         if records_of(following) > LOOK_AHEAD_RECORDS:
-            begun = self._pool.submit(self._beginning.begin, self.steps, following)
+            number = self.ledger.commits.next_batch + 1
+            begun = self._pool.submit(self._begin_ahead, number, self.steps, following)
             self._ahead = (following, begun)
+
+    def _begin_ahead(self, number: int, steps: Steps, cut: TapeRanges) -> BatchInput:
+        batch_at_work.set(number)  # of this thread of the pool
+        return self._beginning.begin(steps, cut)
 
     def _computing(self, begun: BatchInput) -> Batch:
         number = self.ledger.commits.next_batch

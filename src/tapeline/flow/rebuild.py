@@ -9,8 +9,8 @@ was killed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -37,8 +37,9 @@ from tapeline.flow.stored_input import stored_inputs
 from tapeline.flow.table import TableResult, TableState
 from tapeline.plan import Plan
 from tapeline.settings import Settings
+from tapeline.store.housekeeping import tidy
 
-BATCHES_AT_ONCE, RECORDS_AT_ONCE = 500, 500_000
+BATCHES_AT_ONCE, RECORDS_AT_ONCE = 500, 200_000
 StepsAt = Callable[[Mapping[str, int]], Steps]  # all steps, with these versions of references
 
 
@@ -108,6 +109,7 @@ class Rebuild:
             first = self.reached + 1
             rows = self._next_rows(until)
             above = self._stored_inputs(first, max(rows))
+            self._load_tapes(list(rows.values()))
             before = self._commit_before(first)
             for number, commit in rows.items():
                 started = time.perf_counter()
@@ -146,15 +148,16 @@ class Rebuild:
             acts = [a for a in self._operator.since(before.acted) if a.number <= commit.acted]
         begun = self._reader.begin(steps, self._cut(steps, commit), acts)
         begun = replace(begun, above=above)
-        staged: list[StagedFile] = []
+        staging: list[Future[StagedFile]] = []
 
         def stage(table: TableId, rows: pa.Table) -> None:
             if rows.num_rows:
-                staged.append(self.ledger.stage(table, rows, number))
+                staging.append(self._pool.submit(self.ledger.stage, table, rows, number))
 
         clocks = {**self._clocks_before(number, before), **self.last.clocks}
         batch = Batch(self._place.plan, self._reader, begun, number, clocks)
-        computed = batch.compute(self._pool, Output(stage, staged.clear))
+        computed = batch.compute(self._pool, Output(stage, staging.clear))
+        staged = [one.result() for one in staging]
         hit("build_staged")
         taken = Taken({}, commit.references, commit.acted)
         milliseconds = round((time.perf_counter() - started) * 1000)
@@ -168,6 +171,10 @@ class Rebuild:
         hit("build_finished")
         self.ledger.publish(decision, self._clock())
         self.ledger.shorten()
+        housekeeping = self._place.settings.housekeeping
+        if number % housekeeping.compact_every_batches == 0:
+            for book in (*self.ledger.books.values(), self.ledger.commits.book):
+                tidy(book, housekeeping)
 
     def _steps(self, references: Mapping[str, int]) -> Steps:
         steps = self._steps_at(references)
@@ -182,6 +189,14 @@ class Rebuild:
             for field in ("totals", "clocks")
         }
         return commit.model_copy(update={**told, **own})
+
+    def _load_tapes(self, commits: Sequence[Commit]) -> None:
+        """Read what some batches took from the tapes that are read again."""
+        steps = self._steps({})
+        for source in {step.table.stream for step in steps.tables if step.faults is not None}:
+            parts = [commit.tapes[source] for commit in commits if source in commit.tapes]
+            if parts:
+                self._tapes[source].load(parts[0].first, parts[-1].last)
 
     def _cut(self, steps: Steps, commit: Commit) -> TapeRanges:
         """The tape batches that a batch took, of the sources that are read again."""

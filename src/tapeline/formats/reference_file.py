@@ -17,6 +17,7 @@ from tapeline.formats.csv import Csv
 from tapeline.formats.encodings import UTF8, as_utf8
 from tapeline.formats.json import Json
 from tapeline.formats.lines import Lines
+from tapeline.words import counted
 
 COMPRESSED = (".gz", ".bz2", ".zst")  # Arrow tells them by their names
 JSON = (".json", ".jsonl", ".ndjson")
@@ -69,7 +70,8 @@ def _named(record: bytes, names: list[str], path: Path) -> bytes:
         )
     inner = _records(Json(document=True), _Whole(record))
     if len(inner) != len(names):
-        raise ValueError(f"a row has {len(inner)} values, the schema has {len(names)} columns")
+        columns = counted(len(names), "column")
+        raise ValueError(f"a row has {len(inner)} values, the schema has {columns}")
     pairs = zip(names, inner, strict=True)
     return b"{%s}" % b",".join(b"%s:%s" % (json.dumps(name).encode(), one) for name, one in pairs)
 

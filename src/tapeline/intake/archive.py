@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tapeline.books.rejected import DIGITS, beside, numbered
 from tapeline.formats.limits import UnreadableFileError
 from tapeline.intake.complete import CompleteFile
 from tapeline.intake.drop_folder import MANIFEST, NOT_PLAIN, Opened, shown
 from tapeline.store.disk import READ_SAFELY, copy_range, move, sweep
 from tapeline.store.files import replace_file, sync
 
-DIGITS = 12
-FILES_PER_FOLDER = 1_000
 UNKNOWN_NAME = "(its name was lost in a power cut)"
 
 
@@ -47,16 +46,6 @@ class DeliveryNote:
     # of a rejected file: its number in rejected/, and why
     rejected_as: int | None = None
     reason: str | None = None
-
-
-def numbered(folder: Path, number: int) -> Path:
-    """The path of a numbered file in a folder that is divided so that none gets huge."""
-    return folder / f"{number // FILES_PER_FOLDER:0{DIGITS - 3}d}" / f"{number:0{DIGITS}d}"
-
-
-def beside(path: Path) -> Path:
-    """The path of the note about a file."""
-    return path.with_name(f"{path.name}.json")
 
 
 class Archive:

@@ -6,23 +6,19 @@ is on the tape is known by its query and batch id. Any other checkpoint cuts bat
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tapeline.books.pieces import DeliveryPart
+from tapeline.books.query_position import QueryPosition
 from tapeline.errors import OperationError
 from tapeline.store.files import (
     files_named,
-    is_there,
     make_folder,
     read_json,
     remove_folder,
     replace_json,
 )
-from tapeline.words import counted
 
 State = Literal["new", "ok", "lost", "behind", "foreign"]
 WORDS = {
@@ -36,42 +32,6 @@ REMEDY = (
     "starts over with a new id and empty state, and everything that its sources still have comes "
     "again; what a table with a key has counted counts once."
 )
-
-
-@dataclass(frozen=True)
-class QueryPosition:
-    """What a row of the tape says of the batch it came from."""
-
-    query: str
-    batch: int
-    number: int  # of the batch among all of the source, whatever the query's id
-    dropped: int = 0  # by the watermark, as Spark counts it
-    instead_of: str | None = None  # in the first batch after a loss: the query before
-
-    def text(self) -> str:
-        facts = {name: value for name, value in asdict(self).items() if value is not None}
-        return json.dumps(facts)
-
-    @classmethod
-    def of(cls, text: str) -> QueryPosition:
-        return cls(**json.loads(text))
-
-
-def dropped_words(rows: int) -> str:
-    """What a watermark dropped."""
-    return (
-        f"the watermark dropped {counted(rows, 'row')} (Spark counts after partial aggregation: "
-        "several input rows may count as one)"
-    )
-
-
-def positions(parts: Iterable[DeliveryPart]) -> Iterator[QueryPosition]:
-    """The batches of a query that are on the tape, each once, in order."""
-    before = None
-    for part in parts:
-        if part.position is not None and part.position != before:
-            before = part.position
-            yield QueryPosition.of(part.position)
 
 
 @dataclass(frozen=True)
@@ -91,12 +51,14 @@ class Checkpoint:
 
     def state(self, last: QueryPosition | None) -> State:
         """How the checkpoint goes with the last batch on the tape."""
-        found, noted = self._id(), self._noted()
-        expected = noted or (last.query if last else None)
+        found, note = _read(self.folder / "metadata").get("id"), _read(self._note)
+        if "query" in note and note["query"] is None:
+            return "new" if found is None else "ok"  # begun, and not noted yet
+        expected = note.get("query") or (last.query if last else None)
         if found is None:
             return "new" if expected is None else "lost"
-        if expected is not None and found != expected and is_there(self._note):
-            return "foreign" if noted or last else "ok"
+        if expected is not None and found != expected:
+            return "foreign"
         if last is not None and found == last.query and self._newest() < last.batch:
             return "behind"
         return "ok"
@@ -120,14 +82,8 @@ class Checkpoint:
 
     def note(self, query: str) -> None:
         """Note whose checkpoint it is; Spark has written its id."""
-        if self._noted() != query:
+        if _read(self._note).get("query") != query:
             replace_json(self._note, {"query": query})
-
-    def _noted(self) -> str | None:
-        return _read(self._note).get("query")
-
-    def _id(self) -> str | None:
-        return _read(self.folder / "metadata").get("id")
 
     def _newest(self) -> int:
         """The last batch whose input Spark has written down; -1 before the first."""

@@ -6,7 +6,7 @@ import errno
 import heapq
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -132,6 +132,17 @@ class DropFolder:
 
     def _tell(self, kind: str, path: bytes, detail: str) -> None:
         self._findings.once(kind, shown(path), detail)
+
+
+def entries_in(root: Path, most: int) -> list[tuple[bytes, os.stat_result]]:
+    """What lies in a drop folder and is neither a folder nor unfinished; none if it is missing."""
+    found: list[tuple[bytes, os.stat_result]] = []
+    with suppress(OSError), closing(_Handles()) as handles:
+        folder = handles.keep(os.open(root, OPEN_FOLDER))
+        for path, entry in islice(_Walker(_ignore, _ignore).files(folder), most):
+            with suppress(OSError):  # it was taken in this moment
+                found.append((path, entry.stat(follow_symlinks=False)))
+    return found
 
 
 class _Handles:

@@ -44,6 +44,9 @@ class IntakeLoop:
         self.flow_works = False  # set by whoever runs the flow, while it advances
         self.arrived = threading.Event()  # something came on a tape, or the loop has ended
         self._new: deque[tuple[str, TapeBatch]] = deque()
+        self._arrived: dict[str, datetime | None] = {
+            name: tape.last_at for name, tape in flow.tapes.items()
+        }
         for name, tape in flow.tapes.items():
             tape.on_append = partial(self._on_append, name)
         self._intakes: dict[str, SourceIntake] = {
@@ -56,6 +59,7 @@ class IntakeLoop:
             intake.close()
 
     def _on_append(self, name: str, batch: TapeBatch) -> None:
+        self._arrived[name] = batch.at
         self._new.append((name, batch))
         self.arrived.set()
 
@@ -70,6 +74,21 @@ class IntakeLoop:
     def has_new(self) -> bool:
         """Whether anything that came on a tape has not been offered to the flow."""
         return bool(self._new)
+
+    @property
+    def rounds(self) -> int:
+        """How often all sources were looked at as a whole."""
+        return min((intake.rounds for intake in self._intakes.values()), default=0)
+
+    @property
+    def waiting(self) -> int:
+        """Files and messages that can be seen and are not on a tape."""
+        return sum(intake.waiting()[0] for intake in self._intakes.values())
+
+    def arrivals(self) -> dict[str, datetime | None]:
+        """When something last came on each tape, of sources that were looked at in this run."""
+        looked = [name for name, intake in self._intakes.items() if intake.rounds]
+        return {name: self._arrived[name] for name in looked}
 
     def go_on(self, stop: threading.Event) -> None:
         """Run until stopped. A failed intake is retried; a refused login ends the run."""
@@ -152,20 +171,19 @@ class IntakeLoop:
         self._held_back()  # what is there is what a look says that comes after this
         while not stop.is_set():
             taken = sum(self._take(name) for name in self._intakes)
-            rounds = min((intake.rounds for intake in self._intakes.values()), default=0)
             if taken or any(map(self._waits, self._intakes)):
                 deadline, looked = time.monotonic() + patience, 0
                 held_until = time.monotonic() + HELD_SECONDS
                 if not taken:
                     stop.wait(PAUSE_SECONDS)
-            elif not sum(intake.waiting()[0] for intake in self._intakes.values()):
+            elif not self.waiting:
                 if time.monotonic() > held_until or not self._held_back():
                     return
                 stop.wait(PAUSE_SECONDS)
             elif time.monotonic() > deadline:
                 # Every file gets one more look: with many of them a round takes its time.
-                looked = looked or rounds + 2
-                if rounds >= looked:
+                looked = looked or self.rounds + 2
+                if self.rounds >= looked:
                     return
             else:
                 stop.wait(PAUSE_SECONDS)

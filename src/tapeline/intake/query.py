@@ -15,6 +15,7 @@ from datetime import datetime
 import numpy as np
 
 from tapeline.books.pieces import DeliveryPart, PiecePart
+from tapeline.books.query_position import QueryPosition, positions
 from tapeline.books.status import QueryStatus
 from tapeline.books.tape import Tape
 from tapeline.connect.query import Query
@@ -22,7 +23,7 @@ from tapeline.connect.running_query import Queries, QueryBatch, QueryStart, Runn
 from tapeline.failpoints import hit
 from tapeline.formats.limits import IntakeLimits, too_long
 from tapeline.formats.lines import Lines
-from tapeline.intake.checkpoint import Checkpoint, QueryPosition, positions
+from tapeline.intake.checkpoint import Checkpoint
 from tapeline.intake.query_rows import QueryRows
 from tapeline.intake.source_intake import SourceIntake
 
@@ -51,7 +52,6 @@ class QueryIntake(SourceIntake):
         self._running: RunningQuery | None = None
         self._rows = QueryRows(query)
         self._last: QueryPosition | None = None
-        self._instead_of: str | None = None
         self._dropped = 0
         self._finished = False
         self.start_over = False  # whether a lost checkpoint may be replaced by a new one
@@ -110,7 +110,6 @@ class QueryIntake(SourceIntake):
         elif state != "ok":
             if state == "foreign" or not self.start_over:
                 raise self._checkpoint.error(state, self._last)
-            self._instead_of = self._last.query if self._last else None
             self._checkpoint.begin()
 
     def _put(self, batch: QueryBatch) -> None:
@@ -119,13 +118,14 @@ class QueryIntake(SourceIntake):
         if last is not None and last.query == batch.query and batch.number <= last.batch:
             return
         number = last.number + 1 if last else 0
-        position = QueryPosition(batch.query, batch.number, number, batch.dropped, self._instead_of)
+        instead_of = last.query if last and last.query != batch.query else None
+        position = QueryPosition(batch.query, batch.number, number, batch.dropped, instead_of)
         hit("query_batch")
         first = self._tape.last_delivery + 1
         for delivery, lines in enumerate(self._rows.pieces(batch, number, self._limits), first):
             self._stage(delivery, lines, position)
         self._tape.append(self._limits.tape_batch)
-        self._last, self._instead_of = position, None
+        self._last = position
         self._dropped += batch.dropped
         self._rows.taken()
 
@@ -174,6 +174,17 @@ class QueryIntake(SourceIntake):
             if self._running is not None and self._queries.replays(self._query):
                 self._stop()
             yield
+
+    def settle(self) -> None:
+        """Take the batch that is offered, if its query could not offer it again."""
+        with self._turn:
+            running = self._running
+            if running is None or self._queries.replays(self._query):
+                return
+            batch = running.next(0.0)
+            if batch is not None:
+                self._put(batch)
+                running.done()
 
     def close(self) -> None:
         with self._turn:

@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from tapeline.books.query_position import QueryPosition
 from tapeline.books.tape import Tape
 from tapeline.connect.query import Query
 from tapeline.connect.running_query import QueryBatch
 from tapeline.declare.query_columns import DELETES, NUMBER
 from tapeline.formats.limits import IntakeLimits
 from tapeline.formats.parquet_rows import json_of
-from tapeline.intake.checkpoint import QueryPosition
 
 ROWS_AT_ONCE = 10_000
 

@@ -172,6 +172,8 @@ class Demo:
                 f"{length:.0f} s. Press Ctrl-C to stop; the next start continues"
             )
             self._console.print("Open the chart at", styled(address, "bold"))
+            if runner.spark_ui:
+                self._console.print("Open Spark's UI at", styled(runner.spark_ui, "bold"))
             threads = [
                 threading.Thread(target=self._simulate, args=(reference, length), daemon=True),
                 threading.Thread(target=self._run, args=(runner,), daemon=True),

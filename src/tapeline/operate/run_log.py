@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from tapeline.books import Layout
+from tapeline.books.alerts import EngineAlert
 from tapeline.books.status import Pause
 from tapeline.books.status_file import StatusFile
 from tapeline.books.stuck import failed_again
@@ -64,6 +65,13 @@ class RunLog:
         facts = {k: v for k, v in message.items() if k not in ("event", "at", "pipeline")}
         self.log.say(f"incident_{message['event']}", **facts)
         self._notifier.tell(message)
+
+    def tell_alert(self, pipeline: str, event: str, alert: EngineAlert) -> None:
+        """Log an alert that was raised or closed, and send a notification."""
+        facts = alert.as_dict()
+        self.log.say(f"alert_{event}", **{k: facts[k] for k in ("alert", "key", "about")})
+        at = self._clock().isoformat()
+        self._notifier.tell({"pipeline": pipeline, "event": event, "at": at, **facts})
 
     def write(self, flow: Any, failure: TapelineError | None, running: bool) -> None:
         """Bring the status file up to date."""

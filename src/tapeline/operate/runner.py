@@ -9,14 +9,17 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tapeline.books import Layout
-from tapeline.books.status import IncidentStatus
+from tapeline.books import Books, Layout
+from tapeline.books.alerts import EngineAlert
+from tapeline.books.status import IncidentStatus, Tick
 from tapeline.books.tape import Tape
 from tapeline.deliver import SinkWorkers
 from tapeline.errors import TapelineError
-from tapeline.flow.flow import Flow, Published
+from tapeline.flow.flow import Flow
+from tapeline.flow.progress import Published, RunListener
 from tapeline.intake.loop import IntakeLoop
 from tapeline.intake.opening import Opening
+from tapeline.operate.alert_watch import AlertWatch
 from tapeline.operate.control import paused, refuse_paused
 from tapeline.operate.maintenance import Maintenance
 from tapeline.operate.run_log import RunLog
@@ -26,7 +29,8 @@ from tapeline.plan import Plan
 from tapeline.settings import Settings
 from tapeline.spark.compile import compiler
 from tapeline.spark.queries import SparkQueries, needs_of
-from tapeline.spark.session import build_session
+from tapeline.spark.reporting import QueryReport
+from tapeline.spark.session import build_session, tuned
 from tapeline.store.housekeeping import kept_for
 from tapeline.store.lock import WriterLock
 from tapeline.supervisor import Supervisor
@@ -62,7 +66,8 @@ class Runner:
         self._given_session = session
         self._failed: TapelineError | None = None
         try:
-            self._open(session or build_session(settings, plan.name, needs_of(plan)))
+            given = tuned(session) if session else None
+            self._open(given or build_session(settings, plan.name, needs_of(plan)))
         except BaseException:
             self._lock.release()
             raise
@@ -87,15 +92,28 @@ class Runner:
         self.delivering = SinkWorkers(
             self.plan, self.settings, self.supervisor, lambda: self.flow.published_batch
         )
+        self.on_alert: Callable[[str, EngineAlert], None] = lambda *_: None
+        self.watch = AlertWatch(
+            Books(self.plan, self.layout.home), self.settings, self._reports.status,
+            self.taking.arrivals, self._alert, self._clock,
+        )  # fmt: skip
         self._reports.started(self.plan.name, self.flow.published_batch)
+        # Listeners are those of the session that was given. To tell them takes private classes.
+        told = (self._given_session or session) if self.settings.flow.prepared else None
+        self.query = QueryReport(told, self.plan.name, self.layout.home, self._not_told)
+        self._listeners: list[RunListener] = [self.query]
+        for one in self._listeners:
+            one.started()
         for words in self.flow.steps.cuts:  # of books older than this check; new ones are refused
             self._reports.log.say("digits_cut", words=words)
 
     def __enter__(self) -> Runner:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.stop()
+        for one in self._listeners:
+            one.ended(error or self.failure)
         self.flow.close()
         self.taking.close()
         self.delivering.close()
@@ -107,10 +125,22 @@ class Runner:
     def stop(self) -> None:
         self._stop.set()
 
+    def _alert(self, event: str, alert: EngineAlert) -> None:
+        self._reports.tell_alert(self.plan.name, event, alert)
+        self.on_alert(event, alert)
+
     @property
     def stopping(self) -> bool:
         """Whether somebody asked for the end."""
         return self._stop.is_set()
+
+    def _not_told(self, words: str) -> None:
+        self._reports.log.say("spark_not_told", words=words)
+
+    @property
+    def spark_ui(self) -> str | None:
+        """The address of Spark's UI, if it is on."""
+        return self.session.sparkContext.uiWebUrl
 
     @property
     def failure(self) -> TapelineError | None:
@@ -128,7 +158,7 @@ class Runner:
         taking = threading.Thread(target=self.taking.take_all, args=(self._stop,), daemon=True)
         taking.start()
         try:
-            while not self._stop.is_set() and (taking.is_alive() or self._on_the_way()):
+            while not self._stop.is_set() and (taking.is_alive() or self.on_the_way):
                 answer_all(self.layout, self._still)
                 self.taking.hand_over()
                 if not self.flow.waiting:
@@ -147,18 +177,22 @@ class Runner:
             self.delivering.finish(self._stop)
         finally:
             self._say(running=False)
+            self.watch.look()
         if self.taking.failure is not None:
             raise self.taking.failure
         return done
 
-    def _on_the_way(self) -> bool:
+    @property
+    def on_the_way(self) -> bool:
         """Whether anything on a tape has not been published."""
         return self.taking.has_new or bool(self.flow.waiting)
 
     def run(self, every: timedelta | None = None, seconds: float | None = None) -> None:
         """Run until stopped; the flow advances with the tape, or by aligned ticks."""
         intake = threading.Thread(target=self.taking.go_on, args=(self._stop,), daemon=True)
+        watch = threading.Thread(target=self.watch.run, args=(self._stop,), daemon=True)
         intake.start()
+        watch.start()
         self.delivering.start()
         deadline = time.monotonic() + seconds if seconds else None
         ticks = Ticks.starting(every, self._clock()) if every else None
@@ -169,9 +203,11 @@ class Runner:
         finally:
             self._stop.set()
             intake.join()
+            watch.join()
             self.delivering.end()
             self.taking.settle()
             self._say(running=False)
+            self.watch.look()
         if self.taking.failure is not None:
             raise self.taking.failure
 
@@ -182,13 +218,21 @@ class Runner:
         if ticks is None and due:
             self._guarded_advance()
         elif ticks is not None and ticks.due(self._clock()):
-            self._guarded_advance()
-            ticks.done(self._clock())
-            self._reports.status.overruns = ticks.overruns
+            self._tick(ticks)
         else:
             self._rests()
         answer_all(self.layout, self._still)
         self._say()
+
+    def _tick(self, ticks: Ticks) -> None:
+        """Advance, and note which share of the interval that takes."""
+        status = self._reports.status
+        tick = Tick.begun(ticks.every.total_seconds(), status.tick, self._clock())
+        status.tick = tick
+        self._guarded_advance()
+        now = self._clock()
+        ticks.done(now)
+        status.tick, status.overruns = tick.ended(now), ticks.overruns
 
     def _guarded_advance(self) -> None:
         """Advance; a flow that fails is tried again later and never stops intake."""
@@ -217,6 +261,8 @@ class Runner:
                 break
             done += published
             self._reports.note(published[0])
+            for one in self._listeners:
+                one.published(published[0])
             if self._rests():
                 break
             self._upkeep.after(self.flow.published_batch)

@@ -31,7 +31,7 @@ from tapeline.store.lock import WriterLock, holder
 
 # Not part of the books: each is made again, or belongs to one process or one machine.
 LEFT_OUT = {"checkpoints", "snapshots", "log", "status.json", "pulling.json", "audited.json",
-            "paused.json"}  # fmt: skip
+            "paused.json", "alerts.json"}  # fmt: skip
 ARCHIVES = {"archive", "rejected"}
 WAIT_SECONDS = 120.0
 POLL_SECONDS = 0.05

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import site
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from types import CodeType, FunctionType, ModuleType
@@ -67,11 +69,15 @@ def source_of(function: Callable[..., Any]) -> str:
     """A function's source without decorators, docstring, annotations and comments; or a SELECT."""
     if isinstance(function, Select):
         return dedent(function.sql).strip()
+    if isinstance(function, partial):
+        given = f"{function.args} {sorted(function.keywords.items())}"
+        return f"{source_of(function.func)}\n{_text(given)}"
     try:
         tree = ast.parse(dedent(inspect.getsource(function))).body[0]
     except (OSError, TypeError, SyntaxError):
         code = getattr(function, "__code__", None)
-        return f"compiled {code.co_code.hex()} {code.co_names}" if code else repr(function)
+        whole = f"compiled {code.co_code.hex()} {code.co_names}" if code else ""
+        return whole or _text(repr(function))
     if isinstance(tree, ast.FunctionDef):
         tree.decorator_list, tree.returns = [], None
         for argument in tree.args.args:
@@ -93,8 +99,14 @@ def _used(function: Callable[..., Any]) -> dict[str, str]:
                 found[name] = source_of(value)
                 waiting.append(value)
             elif isinstance(value, CONSTANTS):
-                found[name] = repr(sorted(map(repr, value)) if isinstance(value, SETS) else value)
+                listed = sorted(map(repr, value)) if isinstance(value, SETS) else value
+                found[name] = _text(repr(listed))
     return found
+
+
+def _text(said: str) -> str:
+    """A text that is the same in every process: objects are named without their addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", said)
 
 
 def _named(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:

@@ -41,7 +41,9 @@ SHUTDOWN_SECONDS = 3
 ANSWER_SECONDS = 60.0
 
 
-def build(books: Books, settings: ServeSettings, tokens: list[Token], feed: Feed) -> ASGIApp:
+def build(
+    books: Books, settings: ServeSettings, tokens: list[Token], feed: Feed, project: Path
+) -> ASGIApp:
     """The application, behind its guard."""
 
     @asynccontextmanager
@@ -64,10 +66,10 @@ def build(books: Books, settings: ServeSettings, tokens: list[Token], feed: Feed
         openapi_url="/api/openapi.json",
     )
     answers = ResponseCache(settings.answers_megabytes * 1024 * 1024)
-    add_api(app, ApiContext(books, feed, answers, settings))
+    add_api(app, ApiContext(books, feed, answers, settings, project))
     _add_errors(app)
     door = Door(tokens, settings)
-    _add_plain_routes(app, books, feed)
+    _add_plain_routes(app, books, feed, project)
     _add_login(app, door, settings)
     app.include_router(pages.router(books.plan))
     return Guard(app, settings, door)
@@ -97,14 +99,14 @@ def _add_errors(app: FastAPI) -> None:
         return JSONResponse({"error": str(error)}, 503, {"retry-after": "5"})
 
 
-def _add_plain_routes(app: FastAPI, books: Books, feed: Feed) -> None:
+def _add_plain_routes(app: FastAPI, books: Books, feed: Feed, project: Path) -> None:
     @app.get("/healthz", include_in_schema=False)
     def healthz() -> JSONResponse:
         return JSONResponse({"ok": feed.problem is None}, 200 if feed.problem is None else 503)
 
     @app.get("/metrics", include_in_schema=False)
     def metrics() -> Response:
-        return metrics_of(books, feed)
+        return metrics_of(books, feed, project)
 
 
 def _add_login(app: FastAPI, door: Door, settings: ServeSettings) -> None:
@@ -158,7 +160,7 @@ class Server:
     def __init__(self, books: Books, settings: ServeSettings, project: Path) -> None:
         tokens = read_tokens(settings, project)
         feed = Feed(books, settings.clients)
-        app = build(books, settings, tokens, feed)
+        app = build(books, settings, tokens, feed, project)
         self._socket = _listen(settings.address, settings.port)
         host, port = self._socket.getsockname()[:2]
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from fastapi import Response
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,9 +13,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from tapeline.books import Books
+from tapeline.books.alerts import LAGS, MISSING, OVERRUNS, REJECTED
 from tapeline.books.pulls import PullsStatus, PullStatus, read_pulls
 from tapeline.books.reference_ages import ReferenceAge, read_ages
 from tapeline.books.status import Status, read_status
+from tapeline.intake.alerts import engine_alerts
+from tapeline.intake.deliveries import Deliveries
 from tapeline.serve.feed import Feed
 
 Fact = float | str | None
@@ -22,9 +27,10 @@ Fact = float | str | None
 class _Books:
     """The metrics of a pipeline, read at each scrape."""
 
-    def __init__(self, books: Books, feed: Feed) -> None:
+    def __init__(self, books: Books, feed: Feed, project: Path) -> None:
         self._books = books
         self._feed = feed
+        self._deliveries = Deliveries(books, project)
 
     def collect(self) -> Iterator[Metric]:
         cut = self._books.cut()
@@ -52,6 +58,8 @@ class _Books:
         yield from _sources(status)
         yield from _queries(status)
         yield from _partitions(status)
+        yield from _delivered(self._deliveries)
+        yield from _tick(status)
         yield from _sinks(status)
         yield from _pulls(read_pulls(self._books.layout))
         yield from _references(read_ages(self._books.layout))
@@ -82,6 +90,43 @@ def _sources(status: Status) -> Iterator[Metric]:
     yield _labelled("tapeline_lag_records", "Lag of a source in records.", ["source"], records)
     seconds = [([name], one.lag_seconds) for name, one in sources]
     yield _labelled("tapeline_lag_seconds", "Lag of a source in seconds.", ["source"], seconds)
+
+
+def _delivered(deliveries: Deliveries) -> Iterator[Metric]:
+    """Rejected files, when something last came, and the engine's own alerts."""
+    rejected = Counter(one.source for one in deliveries.undecided())
+    arrivals = deliveries.last_arrivals()
+    yield _labelled(
+        "tapeline_rejected_files",
+        "Rejected files, not retried and not dismissed yet.",
+        ["source"],
+        [([name], rejected[name]) for name in arrivals],
+    )
+    yield _labelled(
+        "tapeline_delivery_timestamp_seconds",
+        "When the last delivery of a source arrived.",
+        ["source"],
+        [([name], at.timestamp() if at else None) for name, at in arrivals.items()],
+    )
+    alerts = engine_alerts(deliveries, datetime.now(UTC))
+    active = Counter(one.alert for one in alerts if one.closed_at is None)
+    yield _labelled(
+        "tapeline_alerts",
+        "Active alerts of the engine.",
+        ["alert"],
+        [([name], active[name]) for name in (REJECTED, MISSING, LAGS, OVERRUNS)],
+    )
+
+
+def _tick(status: Status) -> Iterator[Metric]:
+    """Of a run by ticks: the time that a tick takes, and its interval."""
+    tick = status.tick
+    used = tick.used(datetime.now(UTC)) if tick else 0
+    interval = tick.interval_seconds if tick else 0
+    yield _gauge("tapeline_tick_seconds", "Duration of the last tick; 0 without ticks.", used)
+    yield _gauge("tapeline_tick_interval_seconds", "Interval of ticks; 0 without ticks.", interval)
+    share = used / interval if interval else 0
+    yield _gauge("tapeline_tick_share", "Share of its interval that a tick uses.", share)
 
 
 def _queries(status: Status) -> Iterator[Metric]:
@@ -200,7 +245,7 @@ def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, about, value=value)
 
 
-def metrics_of(books: Books, feed: Feed) -> Response:
+def metrics_of(books: Books, feed: Feed, project: Path = Path()) -> Response:
     registry = CollectorRegistry()
-    registry.register(_Books(books, feed))
+    registry.register(_Books(books, feed, project))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 OWN = {
     "summary": "Summaries",
     "search": "Search",
+    "deliveries": "Deliveries",
     "exceptions": "Exceptions",
     "balance": "Balance",
     "health": "Health",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -52,22 +53,29 @@ def prepare(
     To run them over records of every format it takes the settings, too.
     """
     plan = with_query_schemas(session, plan)
-    steps = analysed(session, plan, references)
+    public = settings is not None and not settings.flow.prepared
+    steps = analysed(session, plan, references, public)
     if settings is None:
         return steps
     return replace(steps, tables=tuple(_translated(s, plan, settings) for s in steps.tables))
 
 
-def analysed(session: SparkSession, plan: Plan, references: Mapping[str, pa.Table]) -> Steps:
-    """What Spark makes of every step; it depends on the plan and the references alone."""
+def analysed(
+    session: SparkSession, plan: Plan, references: Mapping[str, pa.Table], public: bool = False
+) -> Steps:
+    """What Spark makes of every step; it depends on the plan and the references alone.
+
+    `public`: batches run by Spark's public API alone.
+    """
+    make = partial(Prepared, session, public=public)
     snapshots = {
         name: F.broadcast(session.createDataFrame(rows)) for name, rows in references.items()
     }
     tables: dict[str, TableStep] = {}
     for table in plan.tables:
-        tables[table.name] = _prepare_table(session, plan, table, snapshots, tables)
+        tables[table.name] = _prepare_table(make, plan, table, snapshots, tables)
     summaries = [
-        _prepare_summary(session, summary, snapshots, tables[summary.stream])
+        _prepare_summary(make, plan, summary, snapshots, tables[summary.stream])
         for summary in _on_tables(plan)
     ]
     return Steps(tuple(tables.values()), tuple(summaries))
@@ -91,7 +99,7 @@ def _on_tables(plan: Plan) -> tuple[Summary, ...]:
 
 
 def _prepare_table(
-    session: SparkSession,
+    make: Callable[..., Prepared],
     plan: Plan,
     table: Table,
     snapshots: Mapping[str, DataFrame],
@@ -116,7 +124,8 @@ def _prepare_table(
             result = identified(result, table, source.connector.records, shape[-1].explodes)
         return mark_broken(result, table, arrives=source is not None)
 
-    prepared = _located(table, lambda: Prepared(session, schema, build))
+    name = f"{plan.name}: {table.name}"
+    prepared = _located(table, lambda: make(schema, build, name))
     own = [f for f in prepared.arrow_schema if f.name not in ("_position", *JUDGED)]
     for field in own:
         if field.name.startswith("_"):
@@ -126,10 +135,10 @@ def _prepare_table(
             )
     faults = None
     if source:
-        faults = Prepared(
-            session,
+        faults = make(
             schema,
             lambda leaf: decode(leaf, source.connector.records, entering).select("_position"),
+            f"{name} (decoding)",
         )
     reads = source.connector.records.meaning if source else done[table.stream].columns
     splits = made and shape[0].explodes
@@ -157,8 +166,13 @@ def _left_out(shape: PlanShape) -> str:
 
 
 def _prepare_summary(
-    session: SparkSession, summary: Summary, snapshots: Mapping[str, DataFrame], above: TableStep
+    make: Callable[..., Prepared],
+    plan: Plan,
+    summary: Summary,
+    snapshots: Mapping[str, DataFrame],
+    above: TableStep,
 ) -> SummaryStep:
+    name = f"{plan.name}: {summary.name}"
     found: dict[str, Any] = {}
 
     def build(leaf: DataFrame) -> DataFrame:
@@ -168,14 +182,14 @@ def _prepare_summary(
         found.update(shape=shape, measures=measures)
         return rows
 
-    def plan(schema: pa.Schema) -> Prepared:
-        return _located(summary, lambda: Prepared(session, schema, build))
+    def planned(schema: pa.Schema) -> Prepared:
+        return _located(summary, lambda: make(schema, build, name))
 
-    whole = plan(above.leaf_schema)
+    whole = planned(above.leaf_schema)
     # Planned again on the columns it really reads: the others need not travel to Spark.
     reads = {*found["shape"].reads, "_position"}
     needs = tuple(f.name for f in above.leaf_schema if f.name in reads)
-    prepared = plan(pa.schema([above.leaf_schema.field(name) for name in needs]))
+    prepared = planned(pa.schema([above.leaf_schema.field(name) for name in needs]))
     if prepared.arrow_schema != whole.arrow_schema:
         needs, prepared = tuple(above.leaf_schema.names), whole
     own = [f for f in prepared.arrow_schema if f.name != "_position"]

@@ -52,6 +52,18 @@ TUNING = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.cleaner.referenceTracking.blocking": "false",
 }
+# What a session that somebody else started must have, so that steps mean the same there.
+SESSION = {
+    key: TUNING[key]
+    for key in (
+        "spark.sql.session.timeZone",
+        "spark.sql.ansi.enabled",
+        "spark.sql.decimalOperations.allowPrecisionLoss",
+        "spark.sql.adaptive.enabled",
+        "spark.sql.execution.arrow.localRelationThreshold",
+        "spark.sql.execution.arrow.maxRecordsPerBatch",
+    )
+} | {"spark.sql.caseSensitive": "false"}  # Spark's default, which a session may have changed
 # These a cluster needs otherwise.
 CHANGEABLE = {
     "spark.broadcast.compress",
@@ -67,6 +79,8 @@ OURS = {
     "spark.hadoop.fs.file.impl": "the jars of jars.sha256",
     "spark.master": "the setting spark.master",
     "spark.sql.shuffle.partitions": "the setting spark.master",
+    "spark.ui.enabled": "the setting spark.ui",
+    "spark.ui.port": "the setting spark.ui_port",
 }
 CODE = ("spark.jars", "spark.plugins", "spark.extraListeners", "spark.sql.extensions",
         "spark.sql.catalog", "spark.driver.userClassPathFirst", "spark.submit.pyFiles",
@@ -87,8 +101,8 @@ class SparkConf(NamedTuple):
 def spark_conf(settings: Settings, environment: Mapping[str, str] | None = None) -> SparkConf:
     """The engine's own settings and those of [spark.conf]. Refuses what cannot be meant."""
     variables = os.environ if environment is None else environment
-    plain, secret = dict(TUNING), {}
     refuse_conf(settings)
+    plain, secret = {**TUNING, **_ui(settings)}, {}
     for key, value in settings.spark.conf.items():
         if value.startswith(FROM_ENVIRONMENT):
             secret[key] = _from(variables, value.removeprefix(FROM_ENVIRONMENT), key)
@@ -107,6 +121,18 @@ def refuse_conf(settings: Settings) -> None:
                 f"[spark.conf] '{key}' contains a secret. Put it into an environment variable and "
                 f"write '{key}' = 'env:NAME_OF_THE_VARIABLE'."
             )
+
+
+def _ui(settings: Settings) -> dict[str, str]:
+    """Spark's UI, which listens where SPARK_LOCAL_IP says: the session makes that loopback."""
+    if not settings.spark.ui:
+        return {}
+    return {
+        "spark.ui.enabled": "true",
+        "spark.ui.port": str(settings.spark.ui_port),
+        "spark.ui.killEnabled": "false",  # it asks nobody for a password
+        "spark.ui.liveUpdate.period": "100ms",
+    }
 
 
 def _refuse(key: str, value: str) -> None:

@@ -6,12 +6,14 @@ with the same steps run the ordinary way; tests/plain/test_internals.py keeps pr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from inspect import signature
 from tempfile import NamedTemporaryFile
 from typing import Any, Protocol, TypeVar, cast
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.serializers import NoOpSerializer
@@ -204,6 +206,14 @@ def end_jvm() -> None:
     process.wait()
 
 
+def forget_batches_of(function: Any) -> None:
+    """Let go of what foreachBatch calls. Otherwise a thread of Py4J holds it to the very end."""
+    gateway: Any = SparkContext._gateway
+    for proxy in list(gateway.gateway_property.pool.dict.values()):
+        if getattr(proxy, "func", None) == function:
+            proxy.func = None
+
+
 def class_path(session: SparkSession) -> str:
     """The class path that the JVM was started with."""
     return str(_jvm(session).java.lang.System.getProperty("java.class.path"))
@@ -219,6 +229,47 @@ def thrown_by(error: BaseException) -> Thrown | None:
             thrown = thrown.getCause()
         return cast("Thrown | None", thrown)
     return None
+
+
+class OtherSparkError(Exception):
+    """This version of Spark lacks what was asked for."""
+
+
+class ListenerBus:
+    """Where a session's streaming queries post their events; its UI and listeners hear them."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._jvm = _jvm(session)
+        self._streams = session._jsparkSession.streams()
+        self._package = self._jvm.org.apache.spark.sql.streaming
+
+    def started(self, query: tuple[str, str], name: str, timestamp: str) -> None:
+        """`query` is its id, the same for all its runs, and the id of this run."""
+        self._post("QueryStartedEvent", *self._ids(query), name, timestamp)
+
+    def progress(self, json: str) -> None:
+        """A finished batch, in the JSON of a StreamingQueryProgress."""
+        companion = getattr(getattr(self._package, "StreamingQueryProgress$"), "MODULE$")
+        self._post("QueryProgressEvent", companion.fromJson(json))
+
+    def terminated(self, query: tuple[str, str], error: str | None) -> None:
+        self._post("QueryTerminatedEvent", *self._ids(query), self._jvm.scala.Option.apply(error))
+
+    def _ids(self, query: tuple[str, str]) -> list[Any]:
+        return [self._jvm.java.util.UUID.fromString(one) for one in query]
+
+    def _post(self, event: str, *facts: Any) -> None:
+        kind = getattr(self._package, f"StreamingQueryListener${event}")
+        self._streams.postListenerEvent(kind(*facts))
+
+
+@contextmanager
+def unlike_this_version() -> Iterator[None]:
+    """Whatever another version of Spark answers to calls of its private classes."""
+    try:
+        yield
+    except (Py4JError, AttributeError, TypeError) as error:
+        raise OtherSparkError(f"{type(error).__name__}: {error}") from error
 
 
 def refuse_mode(frame: DataFrame, mode: str) -> None:
@@ -308,6 +359,8 @@ class PlannedRdd:
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
     """The Arrow types in which Spark returns rows of this schema."""
+    if "timezone" not in signature(to_arrow_schema).parameters:  # before Spark 4.2
+        return to_arrow_schema(schema)
     return to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
 
 

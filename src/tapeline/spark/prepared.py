@@ -15,17 +15,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from tapeline.flow.progress import batch_at_work
 from tapeline.flow.steps import StepFailedError
 from tapeline.spark.failures import condition_of, of_computation, words_of
+from tapeline.spark.file_leaf import FileLeaf
 from tapeline.spark.internals import PlannedRdd, arrow_schema_of
 
 # Below this many rows one task is faster than two.
 ROWS_PER_TASK = 4_000
+PARALLELISM = 2
+
+
+class Planned(Protocol):
+    """A step that Spark has planned, whose leaf gets other rows for every run."""
+
+    @property
+    def parallelism(self) -> int: ...
+
+    def run(self, batches: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]: ...
 
 
 class Prepared:
@@ -36,16 +49,26 @@ class Prepared:
         session: SparkSession,
         leaf_schema: pa.Schema,
         build: Callable[[DataFrame], DataFrame],
-        parallelism: int = 2,
+        name: str = "a step",
+        public: bool = False,
     ) -> None:
+        """`public`: run every batch by Spark's public API alone."""
         self._running = threading.Lock()
+        self._context = session.sparkContext
+        self._name = name
         # A row of nulls in every partition: Spark folds an empty leaf away.
         self._nothing = pa.table([pa.nulls(1, f.type) for f in leaf_schema], schema=leaf_schema)
-        leaf = session.createDataFrame(pa.concat_tables([self._nothing] * parallelism))
+        files = FileLeaf(session, leaf_schema, PARALLELISM) if public else None
+        leaf = files.frame if files else self._leaf_of_nulls(session)
         result = build(leaf)
         self.schema: StructType = result.schema
         self.arrow_schema: pa.Schema = _nullable(arrow_schema_of(result.schema))
-        self._planned = PlannedRdd(leaf, result, parallelism)
+        self._planned: Planned = (
+            files.plan(result) if files else PlannedRdd(leaf, result, PARALLELISM)
+        )
+
+    def _leaf_of_nulls(self, session: SparkSession) -> DataFrame:
+        return session.createDataFrame(pa.concat_tables([self._nothing] * PARALLELISM))
 
     def run(self, rows: pa.Table) -> pa.Table:
         """The step over these rows, in their order: one Spark job."""
@@ -62,6 +85,8 @@ class Prepared:
         rows = self._leaf(rows)
         tasks = max(1, min(self._planned.parallelism, rows.num_rows // ROWS_PER_TASK))
         size = -(-rows.num_rows // tasks)
+        # What Spark's UI shows of a job.
+        self._context.setJobDescription(f"{self._name}, batch {batch_at_work.get()}")
         with self._running:
             parts = rows.combine_chunks().to_batches(max_chunksize=size)
             batches = self._planned.run(parts, self.arrow_schema)

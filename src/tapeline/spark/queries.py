@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -17,8 +18,8 @@ from tapeline.declare.source import SomeIntakes
 from tapeline.errors import OperationError
 from tapeline.plan import Plan, resolve
 from tapeline.spark.failures import words_of
-from tapeline.spark.internals import dropped_rows, read_formats
-from tapeline.spark.query_checks import frame_of, schema_of
+from tapeline.spark.internals import dropped_rows, forget_batches_of, read_formats
+from tapeline.spark.query_checks import frame_of, own_session, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -64,26 +65,34 @@ class _OnlyQueries(SomeIntakes):
 
 
 class SparkQueries:
-    """Starts queries beside a flow."""
+    """Starts queries beside a flow. Each has one session for all its starts."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
+        self._own: dict[int, SparkSession] = {}
         self._replayed: dict[int, bool] = {}
 
     def start(self, what: QueryStart) -> SparkQuery:
-        return SparkQuery(self._session, what)
+        return SparkQuery(self._frame(what.query), what)
 
     def replays(self, query: Query) -> bool:
         if id(query) not in self._replayed:
-            frame = frame_of(self._session, query)
-            self._replayed[id(query)] = not (read_formats(frame) & NOT_REPLAYED)
+            self._replayed[id(query)] = not (read_formats(self._frame(query)) & NOT_REPLAYED)
         return self._replayed[id(query)]
+
+    def _frame(self, query: Query) -> DataFrame:
+        try:
+            if id(query) not in self._own:
+                self._own[id(query)] = own_session(self._session, query)
+            return frame_of(self._own[id(query)], query)
+        except Exception as error:
+            raise _failed(query, error) from error
 
 
 class SparkQuery:
     """A query at work. Spark's thread brings a batch and waits until it is done."""
 
-    def __init__(self, session: SparkSession, what: QueryStart) -> None:
+    def __init__(self, frame: DataFrame, what: QueryStart) -> None:
         self._what = what
         self._changed = threading.Condition()
         self._offered: QueryBatch | None = None
@@ -91,8 +100,7 @@ class SparkQuery:
         self._error: Exception | None = None  # of the batch at work
         self._query: StreamingQuery | None = None
         writer = (
-            frame_of(session, what.query)
-            .writeStream.queryName(what.name)
+            frame.writeStream.queryName(what.name)
             .outputMode(what.query.mode)
             .option("checkpointLocation", str(what.checkpoint))
             .foreachBatch(self._offer)
@@ -101,7 +109,7 @@ class SparkQuery:
         try:
             started = writer.start()
         except Exception as error:
-            raise self._failed(error) from error
+            raise _failed(self._what.query, error) from error
         with self._changed:
             self._query = started
             self._changed.notify_all()
@@ -116,7 +124,7 @@ class SparkQuery:
                 return self._offered
         error = self._error or self._started.exception()
         if error is not None:
-            raise self._failed(error) from error
+            raise _failed(self._what.query, error) from error
         return None
 
     def done(self) -> None:
@@ -126,13 +134,16 @@ class SparkQuery:
 
     @property
     def ended(self) -> bool:
-        return not self._started.isActive and self._offered is None
+        failed = self._error or self._started.exception()  # the next call of `next` says so
+        return not self._started.isActive and self._offered is None and failed is None
 
     def stop(self) -> None:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        self._started.stop()
+        with suppress(Exception):  # what matters is on the tape
+            self._started.stop()
+        forget_batches_of(self._offer)
 
     @property
     def _started(self) -> StreamingQuery:
@@ -160,11 +171,12 @@ class SparkQuery:
                 raise RuntimeError("the query was stopped before its batch was on the tape")
             self._changed.wait(WAKE_SECONDS)
 
-    def _failed(self, error: Exception) -> OperationError:
-        return OperationError(
-            f"QUERY_FAILED: {self._what.name}: {self._what.query.name}(): {_words(error)}. "
-            "Tapeline starts the query again; it continues after what is on the tape."
-        )
+
+def _failed(query: Query, error: Exception) -> OperationError:
+    return OperationError(
+        f"QUERY_FAILED: {query.name}(): {_words(error)}. Tapeline starts the query again; it "
+        "continues after what is on the tape."
+    )
 
 
 def _words(error: Exception) -> str:

@@ -46,11 +46,16 @@ REMEDIES = {
 }
 
 
-def frame_of(session: SparkSession, query: Query) -> DataFrame:
-    """The streaming DataFrame of a query, on a session of its own that shares Spark."""
+def own_session(session: SparkSession, query: Query) -> SparkSession:
+    """A session with the query's own settings; it shares Spark with the flow."""
     own = session.newSession()
     for key, value in {**OF_QUERIES, **query.settings}.items():
         own.conf.set(key, value)
+    return own
+
+
+def frame_of(own: SparkSession, query: Query) -> DataFrame:
+    """The streaming DataFrame of a query, on its own session."""
     frame = query.function(own)
     if not isinstance(frame, DataFrame):
         raise DeclarationError(
@@ -72,7 +77,7 @@ def schema_of(session: SparkSession, source: DeclaredSource) -> str:
     """The columns of a query as the schema of a source. What Spark refuses is refused here."""
     query: Query = source.connector
     try:
-        frame = frame_of(session, query)
+        frame = frame_of(own_session(session, query), query)
         refuse_mode(frame, query.mode)
         return ", ".join(
             f"`{field.name}` {_type(query, field.name, field.dataType)}" for field in frame.schema

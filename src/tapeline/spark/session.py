@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from tapeline.errors import OperationError
 from tapeline.java import OLDEST_JAVA
 from tapeline.settings import Settings
-from tapeline.spark.conf import spark_conf
+from tapeline.spark.conf import SESSION, spark_conf
 from tapeline.spark.internals import class_path, jvm_runs
 from tapeline.spark.jvm import (
     Connector,
@@ -57,7 +57,10 @@ def build_session(
         "spark.sql.shuffle.partitions": _cores(settings.spark.master),
     }
     connectors = list(connectors)
-    jars, bare = connector_jars(connectors), bare_file_system()
+    _refuse_without_secret(settings, conf.secret)
+    jars = connector_jars(connectors)
+    # Executors of a cluster do not have this jar.
+    bare = bare_file_system() if settings.spark.master.startswith("local") else []
     if bare:
         options["spark.hadoop.fs.file.impl"] = (
             "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
@@ -93,6 +96,16 @@ def build_session(
     return session
 
 
+def tuned(session: SparkSession) -> SparkSession:
+    """A session beside a user's own, with the SQL settings that the engine needs; or this one."""
+    if all(session.conf.get(key) == value for key, value in SESSION.items()):
+        return session
+    own: SparkSession = session.newSession()
+    for key, value in SESSION.items():
+        own.conf.set(key, value)
+    return own
+
+
 def _start_by_scripts(options: dict[str, str]) -> None:
     """Start the JVM as Spark's scripts do, with nothing secret on its command line."""
     found_java()
@@ -100,6 +113,16 @@ def _start_by_scripts(options: dict[str, str]) -> None:
     os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "log4j"))
     public = SparkConf(loadDefaults=False).setAll(list(options.items()))
     SparkContext._ensure_initialized(conf=public)
+
+
+def _refuse_without_secret(settings: Settings, secret: dict[str, str]) -> None:
+    """Driver and executors of a standalone cluster know each other by a secret."""
+    if settings.spark.master.startswith("spark:") and "spark.authenticate.secret" not in secret:
+        raise OperationError(
+            f"the cluster {settings.spark.master} needs a secret. Give master and workers one in "
+            "'spark.authenticate.secret', and write in tapeline.toml, section [spark.conf]: "
+            "'spark.authenticate.secret' = 'env:NAME_OF_THE_VARIABLE'."
+        )
 
 
 def _cores(master: str) -> str:

@@ -193,7 +193,10 @@ def _open_or_create(folder: Path, schema: pa.Schema) -> DeltaTable:
         "delta.logRetentionDuration": "interval 1 hours",
         "delta.deletedFileRetentionDuration": "interval 1 hours",
     }
-    configuration["delta.dataSkippingStatsColumns"] = batch_column(schema.names)
+    # delta-rs shows statistics of none of the columns if a struct before them has no column here.
+    nested = ["_position.source"] if "_position" in schema.names else []
+    columns = [*nested, batch_column(schema.names)]
+    configuration["delta.dataSkippingStatsColumns"] = ",".join(columns)
     return DeltaTable.create(
         str(folder), DeltaSchema.from_arrow(schema), mode="ignore", configuration=configuration
     )

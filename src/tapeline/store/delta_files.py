@@ -84,6 +84,16 @@ def within(files: Iterable[tuple[str, int | None, int | None]], first: int, last
     ]
 
 
+def refuse_missing(folder: Path) -> None:
+    """Refuse a table with a live file that is not there, whoever reads it next."""
+    for path, _, _ in read_files(folder):
+        if not os.path.exists(path):
+            raise OperationError(
+                f"{folder}: a file of this table is missing or damaged: {path}. Restore it from a "
+                "backup."
+            )
+
+
 def read_whole(folder: Path, most_bytes: int) -> pa.Table | None:
     """All rows of a table that others write; None if its files are larger. Raises OSError."""
     try:

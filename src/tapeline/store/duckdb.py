@@ -77,6 +77,12 @@ def register_table(
 ) -> bool:
     """Make a table's live files readable under a name; False when it has none."""
     files = within(read_files(folder), *batches)
+    return _registered(connection, name, folder, files, by_name)
+
+
+def _registered(
+    connection: Connection, name: str, folder: Path, files: list[str], by_name: bool = False
+) -> bool:
     if not files:
         return False
     try:
@@ -89,9 +95,21 @@ def register_table(
     return True
 
 
-def register_tape(connection: Connection, name: str, folder: Path) -> bool:
-    """A tape, whose older files may lack columns that its newer ones have."""
-    return register_table(connection, name, folder, by_name=True)
+def register_tape(
+    connection: Connection, name: str, folder: Path, parts: tuple[int, int] = (0, LAST_BATCH)
+) -> bool:
+    """A tape, whose older files may lack columns that its newer ones have.
+
+    Only the files that may hold one of these parts. A piece that was not compacted is one part,
+    and its number is its name.
+    """
+    files = [path for path in within(read_files(folder), *parts) if _may_hold(path, parts)]
+    return _registered(connection, name, folder, files, by_name=True)
+
+
+def _may_hold(path: str, parts: tuple[int, int]) -> bool:
+    stem = Path(path).stem
+    return not stem.isdigit() or parts[0] <= int(stem) <= parts[1]
 
 
 def view_files(connection: Connection, name: str, files: list[str], by_name: bool = False) -> None:
@@ -107,6 +125,13 @@ def view_files(connection: Connection, name: str, files: list[str], by_name: boo
         f'create or replace temp view "{name}" as '
         f"select * from read_parquet([{listed}], union_by_name = {by_name})"
     )
+
+
+def read_parquet(file: Path) -> pa.Table:
+    """All rows of a Parquet file."""
+    with connect() as connection:
+        view_files(connection, "rows_of_file", [str(file)])
+        return connection.sql("select * from rows_of_file").to_arrow_table()
 
 
 def quoted(name: str) -> str:

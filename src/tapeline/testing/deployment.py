@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tapeline.books.audit import Check
-    from tapeline.flow.flow import Published
+    from tapeline.flow.progress import Published
     from tapeline.operate.runner import Runner
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from tapeline.books.audit import Check
     from tapeline.books.pieces import FileOrigin, PiecePart
-    from tapeline.flow.flow import Flow, Published
+    from tapeline.flow.flow import Flow
+    from tapeline.flow.progress import Published
     from tapeline.flow.steps import Compile
     from tapeline.plan import Plan
 

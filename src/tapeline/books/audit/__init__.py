@@ -24,6 +24,8 @@ from tapeline.books.audit.registers import check_register
 from tapeline.books.audit.scan import AuditScan
 from tapeline.books.audit.tapes import check_tape
 from tapeline.books.commits import CommitRow, read_commits
+from tapeline.books.reader import ReadPoint
+from tapeline.store.delta_files import refuse_missing
 from tapeline.store.duckdb import connect
 from tapeline.store.files import read_json, replace_file
 
@@ -40,6 +42,7 @@ def audit(books: Books, full: bool = False) -> list[Check]:
     decided = [row for row in rows if row.decides]
     commits = {row.batch: row.commit for row in decided if row.batch > since}
     checks = [_chain(rows, since)]
+    _refuse_missing_files(books, cut)
     with connect() as connection:
         look = AuditScan(connection, books, commits, since, cut)
         if since < last_switch(cut):
@@ -60,6 +63,18 @@ def audit(books: Books, full: bool = False) -> list[Check]:
         mark = {"batch": decided[-1].batch, "hash": decided[-1].hash}
         replace_file(books.layout.audited, json.dumps(mark).encode(), lasting=False)
     return checks
+
+
+def _refuse_missing_files(books: Books, cut: ReadPoint) -> None:
+    """Files of batches that balanced before are not read again, but they must be there."""
+    layout, plan = books.layout, books.plan
+    for source in plan.pipeline.sources:
+        refuse_missing(layout.tape(source))
+    for table in plan.tables:
+        refuse_missing(layout.table(cut.register(table.name)))
+    for summary in plan.summaries:
+        refuse_missing(layout.table(cut.journal(summary.name)))
+        refuse_missing(layout.table(cut.links(summary.name)))
 
 
 def _audited(books: Books) -> int:

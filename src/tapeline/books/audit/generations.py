@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from tapeline.books.audit.checks import Check, equal
 from tapeline.books.audit.scan import AuditScan
@@ -51,14 +52,21 @@ def _joined(commit: Commit, built: list[Commit], standing: Commit) -> Commit:
 
 
 def check_earlier(look: AuditScan) -> Iterator[Check]:
-    """The rows of generations that stand no more are those that their commits rows proved."""
+    """The rows of generations that stand no more are those that their commits rows proved.
+
+    Rows after their last batch are those of a way back that was not finished: nobody reads them.
+    """
     for name, stood in sorted(look.cut.commit.generations.items()):
-        standing = stood[-1].generation
-        for generation in sorted({one.generation for one in stood} - {standing, 0}):
+        ends = {one.generation: after.since - 1 for one, after in pairwise(stood)}
+        for generation in sorted({*ends} - {stood[-1].generation, 0}):
             for kind in (Kind.REGISTER, Kind.JOURNAL, Kind.LINKS):
                 table = TableId(kind, name, generation)
                 folder = look.books.layout.table(table)
-                if register_table(look.connection, "earlier", folder, look.range):
+                if register_table(look.connection, "written", folder, look.range):
+                    look.connection.execute(
+                        "create or replace temp view earlier as "
+                        f"select * from written where _batch <= {ends[generation]}"
+                    )
                     yield look.proved("earlier", table, f"{table.path} (earlier)")
 
 

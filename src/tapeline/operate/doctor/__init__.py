@@ -13,7 +13,7 @@ from tapeline.operate.doctor.finding import Finding
 from tapeline.operate.doctor.machine import class_archive, clock, disk, jars, java, memory
 from tapeline.operate.doctor.places import places
 from tapeline.operate.doctor.tables import numbers, positions, tables
-from tapeline.operate.doctor.work import ages, pulls, work
+from tapeline.operate.doctor.work import ages, deliveries, pulls, work
 from tapeline.settings import Settings
 
 __all__ = ["Finding", "examine"]
@@ -25,4 +25,5 @@ def examine(books: Books, settings: Settings, now: datetime) -> list[Finding]:
     found += places(books, settings)
     found += [*disk(books, now), *clock(books, now), *references(books, settings, now.date())]
     found += [*tables(books), *positions(books), *numbers(books)]
-    return [*found, *ages(books, now), *pulls(books), *work(books)]
+    found += [*ages(books, now), *pulls(books), *deliveries(books, settings, now)]
+    return [*found, *work(books)]

@@ -11,13 +11,14 @@ from typing import Any
 
 from tapeline.books import Books
 from tapeline.books.layout import Layout
+from tapeline.books.query_position import dropped_words, positions
 from tapeline.books.tape_batches import deliveries_of
 from tapeline.connect import Kafka
 from tapeline.connect.kafka_cluster import find_partitions
 from tapeline.declare.sink import Sink
 from tapeline.declare.source import Source
 from tapeline.errors import TapelineError
-from tapeline.intake.checkpoint import Checkpoint, dropped_words, positions
+from tapeline.intake.checkpoint import Checkpoint
 from tapeline.operate.doctor.finding import Finding
 from tapeline.settings import Settings
 from tapeline.words import counted
@@ -38,7 +39,7 @@ def places(books: Books, settings: Settings) -> Iterator[Finding]:
                       "Give this user write access, or choose another root.")  # fmt: skip
     yield from _privacy(home)
     for name, sink in books.plan.pipeline.sinks.items():
-        yield from _sink(f"sink {name}", sink, settings)
+        yield from _destination(f"destination of {name}", sink, settings)
     for name, source in books.plan.pipeline.sources.items():
         yield source.connector.taken_by(_Sources(name, settings, books.layout))
 
@@ -106,7 +107,7 @@ def _privacy(home: Path) -> Iterator[Finding]:
         yield Finding("privacy", "ok", "only this user can read the books")
 
 
-def _sink(what: str, sink: Sink, settings: Settings) -> Iterator[Finding]:
+def _destination(what: str, sink: Sink, settings: Settings) -> Iterator[Finding]:
     """What a destination says of itself, if it does."""
     try:
         said = sink.check(settings)

@@ -6,12 +6,22 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from tapeline.books import Books
+from tapeline.books.alerts import LAGS, MISSING, OVERRUNS, REJECTED
 from tapeline.books.pulls import read_pulls, words_of
 from tapeline.books.reference_ages import read_ages
 from tapeline.books.status import Status, read_status
 from tapeline.books.stuck import words_of_stuck
+from tapeline.intake.alerts import engine_alerts
+from tapeline.intake.deliveries import Deliveries
 from tapeline.operate.doctor.finding import Finding
+from tapeline.settings import Settings
 from tapeline.words import counted
+
+REMEDIES = {
+    MISSING: "Ask the sender, or see why its files do not arrive.",
+    LAGS: "See 'tapeline status' for the lag; a larger machine or a longer limit may help.",
+    OVERRUNS: "Choose a longer interval, or make a batch quicker: see docs/performance.md.",
+}
 
 
 def pulls(books: Books) -> Iterator[Finding]:
@@ -33,6 +43,19 @@ def pulls(books: Books) -> Iterator[Finding]:
             yield Finding(what, "warning", words, remedy)
         else:
             yield Finding(what, "ok", words)
+
+
+def deliveries(books: Books, settings: Settings, now: datetime) -> Iterator[Finding]:
+    """Rejected files, and the engine's own alerts."""
+    known = Deliveries(books, settings.project)
+    rejected = known.undecided()
+    if rejected:
+        words = f"{counted(len(rejected), 'rejected file')}; the newest is {rejected[0].name}: "
+        remedy = "Correct it, then 'tapeline deliveries retry NAME', or dismiss it."
+        yield Finding("deliveries", "warning", f"{words}{rejected[0].problem}", remedy)
+    for one in engine_alerts(known, now):
+        if one.closed_at is None and one.alert != REJECTED:
+            yield Finding(one.alert, "warning", one.about, REMEDIES.get(one.alert, ""))
 
 
 def ages(books: Books, now: datetime) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Hashable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 
 from tapeline.books import Books
 from tapeline.declare.duration import parse_moment
+from tapeline.intake.deliveries import Deliveries
 from tapeline.serve.cache import ResponseCache
 from tapeline.serve.door import Reader
 from tapeline.serve.feed import Feed
@@ -57,6 +59,7 @@ class ApiContext:
     feed: Feed
     answers: ResponseCache
     settings: ServeSettings
+    project: Path  # input folders are in it
 
     def listing(
         self,
@@ -82,6 +85,11 @@ class ApiContext:
 
         content = self.answers.get((batch, *key), written)
         return Response(content, media_type=media, headers={"x-batch": str(batch)})
+
+
+def deliveries_of(desk: ApiContext) -> Deliveries:
+    """The deliveries of the pipeline, as they are now."""
+    return Deliveries(desk.books, desk.project)
 
 
 async def _desk(request: Request) -> ApiContext:
@@ -134,6 +142,11 @@ def next_offset(offset: int, limit: int, more: bool) -> int | None:
 
 def as_json(value: Any) -> bytes:
     return json_text(plain(value), indent=None).encode()
+
+
+def listed_as_csv(rows: list[dict[str, Any]]) -> Response:
+    """An answer that is a list, as CSV."""
+    return Response(_listed(rows), media_type=CSV)
 
 
 def _listed(rows: list[dict[str, Any]]) -> bytes:

@@ -9,13 +9,16 @@ from fastapi import Header, Query, Response
 from fastapi.responses import StreamingResponse
 
 from tapeline.books import Books
+from tapeline.books.alerts import words_of_tick
 from tapeline.books.audit import audit
 from tapeline.books.commit import Commit
 from tapeline.books.commits import read_commits
 from tapeline.books.gaps import gaps_of
 from tapeline.books.pulls import read_pulls
+from tapeline.books.query_position import unproved
 from tapeline.books.reference_ages import ReferenceAge, read_ages
 from tapeline.books.status import Status, read_status
+from tapeline.intake.alerts import engine_alerts
 from tapeline.serve.api.context import (
     JSON,
     MOST_BATCH,
@@ -26,6 +29,7 @@ from tapeline.serve.api.context import (
     TheReader,
     Written,
     as_json,
+    deliveries_of,
     new_routes,
 )
 
@@ -90,6 +94,7 @@ def _audit_facts(books: Books) -> dict[str, Any]:
         "totals": {name: counts.as_dict() for name, counts in cut.commit.totals.items()},
         "tapes": _tape_records(books, cut.commit),
         "gaps": [gap.facts() for gap in gaps_of(books.layout.operator)],
+        "unproved": unproved(books),
     }
 
 
@@ -104,9 +109,16 @@ def _tape_records(books: Books, commit: Commit) -> dict[str, int]:
 
 def _health_facts(desk: ApiContext, batches: int) -> dict[str, Any]:
     status = read_status(desk.books.layout.status) or Status(running=False)
+    now = datetime.now(UTC)
+    known = deliveries_of(desk)
+    active = [one for one in engine_alerts(known, now) if one.closed_at is None]
+    tick = {"tick_words": words_of_tick(status.tick, now)} if status.tick else {}
     return {
-        "now": datetime.now(UTC),
+        **tick,
+        "now": now,
         "status": _with_catch_up(status).model_dump(exclude_unset=True, exclude={"pid"}),
+        "alerts": [one.model_dump() for one in active],
+        "rejected": len(known.undecided()),
         "pulls": [pull.as_dict() for pull in read_pulls(desk.books.layout).pulls],
         "references": [_aged(one) for one in read_ages(desk.books.layout)],
         "recent": _recent(desk.books, batches),

@@ -22,7 +22,7 @@ const refresh = refreshing(async () => {
     { title: "found", number: true, cell: (row) => exactly(row.found) },
     { title: "first wrong batch", number: true, cell: (row) => row.batch ?? "" },
   ];
-  fill(byId("checks"), [table(counted(found.checks.length, "check"), columns, found.checks), ...gaps(found.gaps)]);
+  fill(byId("checks"), [table(counted(found.checks.length, "check"), columns, found.checks), ...gaps(found.gaps), ...unproved(found.unproved)]);
 });
 
 const exactly = (value) => (/^-?\d+(\.\d+)?$/.test(value) ? readable(value, decimals(value)) : value);
@@ -38,6 +38,17 @@ function gaps(found) {
     { title: "accepted by", cell: (row) => row.accepted_by },
   ];
   return [table("Accepted gaps: messages that the Kafka cluster lost", columns, found)];
+}
+
+function unproved(found) {
+  if (!found.length) return [];
+  const columns = [
+    { title: "source", cell: (row) => row.source },
+    { title: "batches on the tape", number: true, cell: (row) => count(row.batches) },
+    { title: "rows dropped by the watermark", number: true, cell: (row) => count(row.dropped_by_watermark) },
+    { title: "what that means", cell: (row) => row.words },
+  ];
+  return [table("Structured Streaming queries: counted, not proved", columns, found)];
 }
 
 function flow(pipeline, found, source, wrong) {

@@ -2,9 +2,9 @@
 import { api, byId, clock, colour, count, counted, draw, element, empty, fill, follow, inZone, readable, refreshing, table, zone, zoned } from "/static/tapeline.js";
 
 const refresh = refreshing(async () => {
-  const { status, pulls, references, recent, feed } = await api("health");
+  const { status, pulls, references, recent, feed, alerts, rejected, tick_words: tick } = await api("health");
   const banner = byId("banner");
-  const { state, words } = verdict(status, feed);
+  const { state, words } = verdict(status, feed, alerts);
   banner.dataset.state = state;
   // Only when it changes: a screen reader reads the banner aloud.
   const said = element("p", {}, words);
@@ -12,6 +12,7 @@ const refresh = refreshing(async () => {
   showSources(status.sources ?? {}, status);
   showPulls(pulls);
   showReferences(references);
+  showAlerts(alerts);
   showIncidents(status.incidents ?? [], state, status.running);
   const figure = (words, value) => element("div", {}, element("dt", {}, words), element("dd", {}, value));
   fill(
@@ -19,6 +20,7 @@ const refresh = refreshing(async () => {
     figure("last batch", count(recent.at(-1)?.batch ?? status.batch)), figure("last update", zoned(recent.at(-1)?.at ?? status.published_at) || "never"),
     figure("median batch time", status.batch_milliseconds == null ? "–" : `${count(status.batch_milliseconds)} ms`),
     figure("throughput", status.records_per_second == null ? "–" : `${readable(status.records_per_second, 0)} records/s`), figure("missed runs", count(status.overruns)),
+    ...(tick ? [figure("a tick uses", tick)] : []), figure("rejected files", element("a", { href: "/deliveries" }, count(rejected))),
     figure("starts", count(status.starts)), figure("restarts after a crash", count(status.kills)),
     figure("retries", count(status.retries)), figure("open pages", count(feed.clients)),
   );
@@ -30,12 +32,13 @@ const refresh = refreshing(async () => {
 });
 
 // The banner. Not running is an error: nothing is published until somebody starts the pipeline.
-function verdict(status, feed) {
+function verdict(status, feed, alerts) {
   const problems = [status.stuck ? stuckWords(status.stuck) : status.failure, ...Object.values(status.problems ?? {}), ...(feed.problem ? [`Cannot read the books: ${feed.problem}`] : [])].filter(Boolean);
   const start = ["Start it with ", element("code", {}, "tapeline run"), "."];
   if (!status.running) return { state: "bad", words: ["✗ Not running. ", ...start, ...(problems.length ? [` Last problem: ${problems.join("; ")}`] : [])] };
   if (problems.length) return { state: "bad", words: [`✗ ${problems.join("; ")}`] };
   if (status.incidents?.length) return { state: "bad", words: [`✗ Running with ${counted(status.incidents.length, "problem")}, listed below.`] };
+  if (alerts.length) return { state: "bad", words: [`✗ Running with ${counted(alerts.length, "alert")}, listed below.`] };
   if (status.paused) return { state: "", words: [`Paused by ${status.paused.who} since ${zoned(status.paused.at)}. ${status.paused.note ?? ""} Resume with `, element("code", {}, "tapeline resume"), "."] };
   return { state: "good", words: [`✓ Running since ${zoned(status.started_at)}.`] };
 }
@@ -80,6 +83,16 @@ function showPulls(pulls) {
     { title: "problem", cell: (row) => row.incident?.error ?? "" },
   ];
   if (pulls.length) fill(place, table("Systems that tapeline pull reads from", columns, pulls));
+}
+
+function showAlerts(alerts) {
+  const columns = [
+    { title: "alert", class: "line", cell: (row) => row.alert },
+    { title: "severity", class: "line", cell: (row) => row.severity },
+    { title: inZone("since"), class: "line", cell: (row) => clock(row.raised_at, true) },
+    { title: "about", class: "wide", cell: (row) => row.about },
+  ];
+  fill(byId("alerts"), alerts.length ? table("Each closes when its cause is gone", columns, alerts) : empty("No alerts."));
 }
 
 function showReferences(references) {

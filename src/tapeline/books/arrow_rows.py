@@ -1,4 +1,4 @@
-"""Rows of the books as the dictionaries that sinks and alerts get."""
+"""Rows of the books as dictionaries, for sinks, alerts and changes."""
 
 from __future__ import annotations
 
