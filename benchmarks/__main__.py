@@ -18,6 +18,7 @@ from benchmarks import (
     kafka_questions,
     peer_questions,
     scenarios,
+    starts,
     workloads,
 )
 from benchmarks.machine import facts
@@ -49,6 +50,7 @@ ALL = {
     "chart_clients": (1.0, 1),
     "to_the_browser": (1.0, 1),
     "set_up": (1.0, 1),
+    "starts": (1.0, 3),
     "kafka_ingest": (1.0, 3),
     "kafka_latency": (1.0, 3),
     "kafka_delivery": (1.0, 3),
@@ -59,7 +61,7 @@ ALL = {
 def question_of(name: str) -> Callable[[float, int], scenarios.Facts]:
     """The function of a question's name."""
     found: Callable[[float, int], scenarios.Facts]
-    rooms = (scenarios, workloads, costs, kafka_questions, kafka_burst, peer_questions)
+    rooms = (scenarios, workloads, costs, starts, kafka_questions, kafka_burst, peer_questions)
     found = next(getattr(room, name) for room in rooms if hasattr(room, name))
     return found
 

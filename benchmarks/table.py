@@ -90,6 +90,17 @@ BARS = {
         ("plan_seconds", "s for `tapeline plan`", "-"),
         ("import_seconds", "s for `import tapeline`", "-"),
     ],
+    "starts": [
+        ("new_project_of_bare", "of a bare Spark session's processor time, new project", "0.8"),
+        ("new_project_of_bare_wall", "of a bare Spark session's wall time, new project", "0.8"),
+        ("new_project_of_before", "of the processor time before, new project", "0.5"),
+        ("trades_of_before", "of the processor time before, 200 trades", "0.5"),
+        ("plan_check_of_before", "of the processor time before, `plan --check`", "0.5"),
+        ("help_seconds", "processor s for `--help`", "0.7"),
+        ("plan_seconds", "processor s for `plan`", "0.7"),
+        ("status_seconds", "processor s for `status`", "0.7"),
+        ("report_seconds", "processor s for `report`", "0.7"),
+    ],
     "serve_page": [("cold_seconds", "s of server time, the first time", "below 1")],
     "to_the_browser": [("p50_seconds", "s from the rename to the number in the browser", "-")],
     "kafka_ingest": [

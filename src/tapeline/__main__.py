@@ -1,12 +1,41 @@
 """The command line as a process: `tapeline`, or `python -m tapeline`."""
 
+import atexit
+import gc
+import os
+import sys
+import threading
+from contextlib import suppress
+
 from tapeline.cli import main
 from tapeline.cli.pandas_aside import this_process_is_ours
+
+# What a command imports stays until its end: there is little to collect, and much to look at.
+gc.set_threshold(100_000, 20, 20)
 
 
 def command() -> None:
     this_process_is_ours()
-    main()
+    try:
+        main()
+    except SystemExit as ended:
+        leave(ended.code)
+        raise
+
+
+def leave(code: object) -> None:
+    """End now, unless somebody has to be waited for.
+
+    Taking apart what was imported takes longer than many commands.
+    """
+    waiting = [t for t in threading.enumerate() if t is not threading.main_thread()]
+    if any(not thread.daemon for thread in waiting) or not isinstance(code, int | None):
+        return
+    with suppress(OSError, ValueError):  # a reader that is gone, or closed: as every program ends
+        sys.stdout.flush()
+        sys.stderr.flush()
+        atexit._run_exitfuncs()
+        os._exit(code or 0)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -354,3 +355,91 @@ def test_a_capture_of_three_markets_comes_as_it_was_recorded(tmp_path: Path, sha
     assert found(here, *SUMS) == known(folder / "golden.csv", *SUMS)
     assert {row["name"][:4] for row in here.read("trades")} == {"spot", "cm_b", "cm_e"}
     assert here.read("trades")[0]["at"] > datetime(2024, 8, 8, tzinfo=UTC)
+
+
+def cars() -> Pipeline:
+    pipeline = Pipeline("cars")
+    schema = "timestamp timestamp, driver_id bigint, event_type string, location string"
+    pipeline.source("raw", Files("drop/", schema=schema))
+
+    @pipeline.table(time="timestamp")
+    def events(raw: Stream) -> DataFrame:
+        return raw
+
+    @pipeline.summary(key=["hour", "event_type"], time="hour", width="1 hour")
+    def windows(events: Stream) -> DataFrame:
+        hour = F.window("timestamp", "1 hour").start.alias("hour")
+        return events.groupBy(hour, "event_type").agg(F.count("*").alias("count"))
+
+    return pipeline
+
+
+def test_the_cars_of_arroyo_come_as_json_lines(tmp_path: Path, shared: Path) -> None:
+    folder = shared / "conformance" / "arroyo"
+    here = booked(cars(), tmp_path, folder / "input_cars.jsonl")
+    text = (folder / "expected_hourly_by_event_type.jsonl").read_text(encoding="utf-8")
+    expected = {
+        (datetime.fromisoformat(row["hour"]).replace(tzinfo=UTC), row["event_type"]): row["count"]
+        for row in map(json.loads, text.splitlines())
+    }
+    rows = here.read("windows")
+    assert {(row["hour"], row["event_type"]): row["count"] for row in rows} == expected
+
+
+def bids() -> Pipeline:
+    pipeline = Pipeline("bids")
+    schema = "auction bigint, price bigint, date_time timestamp"
+    pipeline.source("raw", Files("drop/", format="csv", schema=schema))
+
+    @pipeline.table
+    def offers(raw: Stream) -> DataFrame:
+        return raw
+
+    @pipeline.summary(key=["day", "auction"], time="day", width="1 day")
+    def windows(offers: Stream) -> DataFrame:
+        day = F.window("date_time", "1 day").start.alias("day")
+        sums = F.count("*").alias("bids"), F.sum("price").alias("total")
+        return offers.groupBy(day, "auction").agg(*sums)
+
+    return pipeline
+
+
+def test_the_bids_of_nexmark_come_as_csv(tmp_path: Path, shared: Path) -> None:
+    """Query 17: bids per auction and day. The file has columns that nobody declared."""
+    folder = shared / "conformance" / "risingwave"
+    here = booked(bids(), tmp_path, folder / "nexmark_bid.csv")
+    lines = (folder / "expected_q17.txt").read_text(encoding="utf-8").splitlines()
+    cells = [line.split() for line in lines if line.strip()]
+    expected = {(one[1], int(one[0])): (int(one[2]), int(one[-1])) for one in cells}
+    assert {
+        (f"{row['day']:%Y-%m-%d}", row["auction"]): (row["bids"], row["total"])
+        for row in here.read("windows")
+    } == expected
+
+
+def invoices() -> Pipeline:
+    """Nested invoices: a row for each line item."""
+    pipeline = Pipeline("invoices")
+    schema = "InvoiceNumber string, InvoiceLineItems array<struct<TotalValue:decimal(18,2)>>"
+    pipeline.source("raw", Files("drop/", schema=schema))
+
+    @pipeline.table
+    def items(raw: Stream) -> DataFrame:
+        return raw.withColumn("item", F.explode("InvoiceLineItems")).drop("InvoiceLineItems")
+
+    @pipeline.summary(key="everything")
+    def totals(items: Stream) -> DataFrame:
+        sums = F.count("*").alias("items"), F.sum("item.TotalValue").alias("value")
+        return items.groupBy(F.lit("all").alias("everything")).agg(*sums)
+
+    return pipeline
+
+
+def test_invoices_of_the_course_come_as_nested_json(tmp_path: Path, shared: Path) -> None:
+    folder = shared / "learningjournal"
+    files = (folder / "02-FileStreamDemo" / "SampleData").glob("*.json")
+    here = booked(invoices(), tmp_path, *files)
+    course = json.loads((folder / "expected.json").read_text(encoding="utf-8"))["02-FileStreamDemo"]
+    (row,) = here.read("totals")
+    assert row["items"] == course["total_line_items"]
+    assert row["value"] == Decimal(str(course["total_value"]))

@@ -20,9 +20,11 @@ ARCHIVE = Path(__file__).parents[1] / "fixtures" / "books" / "sales.tar.gz"
 RUN = """
 import json, sys
 sys.argv = ["tapeline", *json.loads(sys.argv[1])]
-from tapeline.__main__ import command
+from tapeline.cli import main
+from tapeline.cli.pandas_aside import this_process_is_ours
 try:
-    command()
+    this_process_is_ours()
+    main()
 except SystemExit as ended:
     code = ended.code
     print()

@@ -19,6 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tapeline.books.batch_limits import BatchLimits
 from tapeline.books.layout import Layout
 from tapeline.books.pieces import (
     PIECE_SCHEMA,
@@ -40,7 +41,6 @@ from tapeline.books.schemas import (
 )
 from tapeline.books.tape_batches import (
     WHOLE,
-    BatchLimits,
     PieceSet,
     TapeBatch,
     TapeRow,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tapeline.books.batch_limits import BatchLimits
 from tapeline.books.layout import Layout
 from tapeline.books.pieces import DeliveryPart, PieceFacts
 from tapeline.books.schemas import TAPE_BATCHES
@@ -72,18 +72,6 @@ class TapeRow:
         parts = tuple(DeliveryPart(**part) for part in json.loads(self.deliveries))
         pieces = tuple(self.pieces)
         return TapeBatch(self.batch, self.at, pieces, self.records, self.bytes, self.hash, parts)
-
-
-@dataclass(frozen=True)
-class BatchLimits:
-    """How much one batch of the tape may hold. The flow never splits it."""
-
-    bytes: int = sys.maxsize
-    records: int = sys.maxsize
-
-    def allow(self, row: TapeRow, records: int, size: int) -> bool:
-        """Whether so many more records and bytes fit into a batch."""
-        return row.bytes + size <= self.bytes and row.records + records <= self.records
 
 
 WHOLE = BatchLimits()

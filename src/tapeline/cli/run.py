@@ -77,10 +77,12 @@ def run(
     found, settings = load(pipeline, project, root)
     if not as_json:
         err.print("Starting Spark for", styled(found.name, "bold"), "...")
+    from tapeline.operate.short_run import is_short
     from tapeline.spark.jvm import prepare_jvm
 
-    prepare_jvm(settings)  # Java starts while Python imports the rest
-    with _runner(found, settings, apply, as_json) as runner:
+    # Java starts while Python imports the rest.
+    prepare_jvm(settings, short=once and not apply and is_short(found, settings))
+    with _runner(found, settings, apply, as_json, once) as runner:
         runner.on_alert = _say_alert
         signal.signal(signal.SIGTERM, lambda *_: runner.stop())
         if runner.spark_ui and not as_json:
@@ -116,7 +118,7 @@ def run(
             out.print(styled(words, "red"))
 
 
-def _runner(found: Plan, settings: Settings, apply: bool, as_json: bool) -> Runner:
+def _runner(found: Plan, settings: Settings, apply: bool, as_json: bool, once: bool) -> Runner:
     """What runs the pipeline; code that the books were not made by is shown, or applied first."""
     from tapeline.books.estimates import noticed_changes
     from tapeline.books.layout import Layout
@@ -125,14 +127,14 @@ def _runner(found: Plan, settings: Settings, apply: bool, as_json: bool) -> Runn
     from tapeline.operate.runner import Runner
 
     try:
-        return Runner(found, settings)
+        return Runner(found, settings, once=once)
     except ChangedCodeError:
         if not apply:
             if not as_json:
                 print_changes(noticed_changes(found, Layout(settings.home(found.name))) or [])
             raise
     applied(found, settings, (None, "run --apply"), (True, False), as_json)
-    return Runner(found, settings)
+    return Runner(found, settings, once=once)
 
 
 def _say_alert(event: str, alert: EngineAlert) -> None:

@@ -106,7 +106,7 @@ def views(
         from tapeline.spark.view_check import refused_by_spark
 
         _, settings = load(pipeline, project, root)
-        refused = refused_by_spark(build_session(settings), books)
+        refused = refused_by_spark(build_session(settings, short=True), books)
     statements = views_of(books, dialect, refused)
     text = as_text(books, dialect, statements)
     if write is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tapeline.books.batch_limits import BatchLimits
 from tapeline.books.reasons import reason
-from tapeline.books.tape_batches import BatchLimits
 from tapeline.declare.format import FileLimits
 from tapeline.errors import DeclarationError
 from tapeline.words import counted

@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from tapeline.books.exact import widest
 from tapeline.declare.format import Format, RecordFile, Row
-from tapeline.formats.parquet_rows import json_rows
 
 MAGIC = b"PAR1"
 
@@ -26,6 +23,8 @@ class Parquet(Format):
     writes = ("file",)
 
     def split(self, file: RecordFile) -> Iterator[Sequence[bytes]]:
+        from tapeline.formats.parquet_rows import json_rows  # few pipelines need what it imports
+
         with file.open() as opened:
             if opened.read(len(MAGIC)) != MAGIC:
                 raise ValueError("it is not a Parquet file, which the source was declared to hold")
@@ -35,6 +34,8 @@ class Parquet(Format):
                 raise ValueError(f"its Parquet cannot be read: {error}") from None
 
     def encode_file(self, rows: Sequence[Row], schema: pa.Schema) -> bytes:
+        import pyarrow.parquet as pq
+
         names = list(dict.fromkeys(name for row in rows for name in row))
         columns = {
             name: _column([row.get(name) for row in rows], _type(schema, name)) for name in names
@@ -55,4 +56,6 @@ def _column(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     except (pa.ArrowInvalid, OverflowError):
         if kind is None:
             raise
+        from tapeline.books.exact import widest
+
         return pa.array(values, widest(kind))

@@ -37,7 +37,7 @@ def rehearse(
     """
     lock = WriterLock(books.layout.home)
     try:
-        session = build_session(settings, plan.name, needs_of(plan))
+        session = build_session(settings, plan.name, needs_of(plan), short=True)
         lock.enter_jvm(session)
         tapes = {n: Tape(books.layout, n, _now) for n in plan.pipeline.sources}
         flow = Flow(compiler(session, plan, settings), plan, settings, tapes, _now)

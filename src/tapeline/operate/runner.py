@@ -55,8 +55,11 @@ class Runner:
         settings: Settings,
         clock: Callable[[], datetime] = now,
         session: SparkSession | None = None,
+        once: bool = False,
     ) -> None:
+        """With `once` nothing is warmed: a few records run sooner than what would warm them."""
         self.plan = plan
+        self._once = once
         self.settings = settings
         self._clock = clock
         self.layout = Layout(settings.home(plan.name))
@@ -79,7 +82,8 @@ class Runner:
         self.tapes = {name: Tape(self.layout, name, self._clock) for name in sources}
         steps = compiler(session, self.plan, self.settings)
         self.flow = Flow(steps, self.plan, self.settings, self.tapes, self._clock)
-        self.flow.warm()
+        if not self._once:
+            self.flow.warm()
         self._upkeep = Maintenance(self.flow, self._keep_archive, self._clock)
         self._reports = RunLog(self.layout, self.settings, self._clock)
         self.supervisor = Supervisor(

@@ -196,3 +196,15 @@ def each_file(folder: Path, see: Callable[[Path, int], None]) -> None:
             if (facts.st_dev, facts.st_ino) not in seen:
                 seen.add((facts.st_dev, facts.st_ino))
                 see(path, facts.st_size)
+
+
+def bytes_below(folder: Path, enough: int) -> int:
+    """The sizes of the files below a folder, added up until there is enough."""
+    found = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                found += Path(place, name).lstat().st_size
+            if found > enough:
+                return found
+    return found
