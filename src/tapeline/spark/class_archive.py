@@ -1,6 +1,6 @@
 """The archive of classes: what a JVM has loaded once, the next one maps from a file.
 
-Loading and verifying some 25,000 classes is most of what a start of Spark costs. Java can write
+Loading and verifying classes is a large part of what a start of Spark costs. Java can write
 them into a file when it ends, and compares version and jars itself before it uses the file. Set-up
 makes it (operate/class_archive.py), with the name of what it was made for.
 

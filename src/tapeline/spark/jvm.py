@@ -35,8 +35,8 @@ CONNECTORS: dict[Connector, tuple[str, ...]] = {
         "scala-parallel-collections_",
     ),
 }
-# The first of Java's two compilers alone: a few seconds of work need half the processor time, but
-# a backlog runs several times slower.
+# The first of Java's two compilers alone: a few seconds of work need a third less processor time.
+# Code that runs long would be slower with it (how much was not measured).
 SHORT_WORK = "-XX:TieredStopAtLevel=1"
 
 
