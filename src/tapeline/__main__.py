@@ -7,11 +7,15 @@ import sys
 import threading
 from contextlib import suppress
 
-from tapeline.cli import main
-from tapeline.cli.pandas_aside import this_process_is_ours
-
 # What a command imports stays until its end: there is little to collect, and much to look at.
 gc.set_threshold(100_000, 20, 20)
+# numpy's algebra starts a thread per core when it is imported: a tenth of what a question costs.
+# What users compute in a run may want them.
+if sys.argv[1:2] != ["run"]:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from tapeline.cli import main  # noqa: E402 - after what makes importing quick
+from tapeline.cli.pandas_aside import this_process_is_ours  # noqa: E402
 
 
 def command() -> None:

@@ -56,8 +56,6 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Check a pipeline, show its steps, and compare them with the books. Reads no records."""
-    from tapeline.books.estimates import noticed_changes
-    from tapeline.books.layout import Layout
     from tapeline.plan.graph import makes_key
     from tapeline.spark.conf import refuse_conf
 
@@ -71,8 +69,7 @@ def plan(
     if check:
         changes = _checked(found, settings)
     else:
-        leave_pandas_aside()
-        changes = noticed_changes(found, Layout(settings.home(found.name)))
+        changes = _noticed(found, settings)
     steps = _steps(found)
     if as_json:
         print_json(_facts(steps, changes))
@@ -108,6 +105,20 @@ def _print_build(layout: Layout) -> None:
         begun = f"{going.who}, {going.at}"
         out.print(readable(f"Generation {going.generation} is not published yet ({begun})."))
         out.print("'tapeline apply' continues it, 'tapeline apply --abandon' removes it.")
+
+
+def _noticed(found: Plan, settings: Settings) -> list[StepChange] | None:
+    """What was edited since the books were made; None without books."""
+    from tapeline.books.layout import Layout
+    from tapeline.store.files import is_there
+
+    layout = Layout(settings.home(found.name))
+    if not is_there(layout.commits):
+        return None  # and nothing that reads books is imported
+    leave_pandas_aside()
+    from tapeline.books.estimates import noticed_changes
+
+    return noticed_changes(found, layout)
 
 
 def _checked(found: Plan, settings: Settings) -> list[StepChange] | None:
