@@ -8,7 +8,7 @@ PYTHON := .venv/bin/python
 # where ruff looks; folders that are not there yet are left out
 CODE := $(wildcard src tests benchmarks gallery examples scripts)
 
-.PHONY: help setup demo test slow orchestrators screenshots drill lint format check bench peers bench-all lock lock-orchestrators lock-peers lock-jars clean
+.PHONY: help setup demo test slow cluster orchestrators screenshots drill lint format check bench peers bench-all lock lock-orchestrators lock-peers lock-jars clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +48,9 @@ screenshots: setup ## Make new pictures for the documentation
 
 drill: setup ## Kill the brokerage's pipeline 50 times over 100,000 trades; ARGS="--kills 3 --trades 5000"
 	@.venv/bin/tapeline drill --folder .drill $(ARGS)
+
+cluster: setup ## Run a trading day on a Spark cluster of this machine, kill parts of it, and compare the books
+	@$(PYTHON) scripts/cluster.py
 
 orchestrators: setup ## Run the examples for cron, Airflow and Dagster, which it installs into .venv-orchestrators
 	@bash scripts/environments.sh examples/orchestrators .venv-orchestrators --only-binary :all:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
+
+import pyspark
+import pytest
+
+from tapeline import OperationError
+from tapeline.spark.internals import PINNED, refuse_other_version
 
 SRC = Path(__file__).parents[2] / "src" / "tapeline"
 PRIVATE = re.compile(
@@ -21,3 +28,14 @@ def test_private_classes_of_spark_are_behind_one_face():
         if PRIVATE.search(path.read_text(encoding="utf-8"))
     }
     assert found == ALLOWED
+
+
+def test_another_version_of_spark_is_refused_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    project = tomllib.loads((SRC.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert f"pyspark=={PINNED}" in project["project"]["dependencies"]
+    refuse_other_version()
+    monkeypatch.setattr(pyspark, "__version__", "4.1.1")
+    with pytest.raises(OperationError, match=r"this is 4\.1\.1.*flow\.prepared = false"):
+        refuse_other_version()

@@ -26,7 +26,7 @@ from tapeline.plan.graph import makes_key
 from tapeline.settings import Settings
 from tapeline.spark.decode import decode, leaf_of
 from tapeline.spark.expectations import mark_broken
-from tapeline.spark.internals import without_with
+from tapeline.spark.internals import refuse_other_version, without_with
 from tapeline.spark.plan_rules import PlanShape, inspect_plan
 from tapeline.spark.prepared import Prepared
 from tapeline.spark.queries import with_query_schemas
@@ -52,8 +52,10 @@ def prepare(
 
     To run them over records of every format it takes the settings, too.
     """
-    plan = with_query_schemas(session, plan)
     public = settings is not None and not settings.flow.prepared
+    if not public:
+        refuse_other_version()
+    plan = with_query_schemas(session, plan)
     steps = analysed(session, plan, references, public)
     if settings is None:
         return steps

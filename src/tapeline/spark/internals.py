@@ -13,6 +13,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any, Protocol, TypeVar, cast
 
 import pyarrow as pa
+import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors.exceptions.captured import CapturedException
@@ -23,8 +24,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 from pyspark.util import _load_from_socket
 
-from tapeline.errors import TapelineBug
+from tapeline.errors import OperationError, TapelineBug
 
+PINNED = "4.2.0"  # a test compares it with pyproject.toml
 DROPPED = "numRowsDroppedByWatermark"
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -118,6 +120,15 @@ class Thrown(Protocol):
     def getClass(self) -> Any: ...  # noqa: N802
     def getStackTrace(self) -> Any: ...  # noqa: N802
     def getCause(self) -> Thrown | None: ...  # noqa: N802
+
+
+def refuse_other_version() -> None:
+    """Prepared plans call what only one version of Spark has."""
+    if pyspark.__version__ != PINNED:
+        raise OperationError(
+            f"prepared plans need PySpark {PINNED}, and this is {pyspark.__version__}. Install "
+            "that version, or set flow.prepared = false: batches then run by Spark's public API."
+        )
 
 
 def each(sequence: ScalaSeq[T]) -> list[T]:
