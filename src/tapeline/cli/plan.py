@@ -56,6 +56,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Check a pipeline, show its steps, and compare them with the books. Reads no records."""
+    from tapeline.books.layout import Layout
     from tapeline.plan.graph import makes_key
     from tapeline.spark.conf import refuse_conf
 
@@ -115,9 +116,9 @@ def _noticed(found: Plan, settings: Settings) -> list[StepChange] | None:
     layout = Layout(settings.home(found.name))
     if not is_there(layout.commits):
         return None  # and nothing that reads books is imported
-    leave_pandas_aside()
     from tapeline.books.estimates import noticed_changes
 
+    leave_pandas_aside()
     return noticed_changes(found, layout)
 
 
